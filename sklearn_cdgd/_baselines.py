@@ -1,0 +1,173 @@
+"""The two detectors that use one set only; what CDGD has to beat."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from numbers import Real
+
+import numpy as np
+import torch
+
+from ._base import BaseDetector, TrainingData, draw_seed
+from ._compat import Interval, fit_context
+from ._decision import flag_by_prediction
+from ._network import Network, trains_networks
+from ._unroll import State, train, train_early_stopped
+from ._verdict import assess
+
+
+class _BaselineDetector(BaseDetector):
+    """One network, trained on one of the two sets, judges the noisy set."""
+
+    _parameter_constraints = {
+        "net": "no_validation",
+        "clean_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(self, net=None, *, clean_fraction=0.2, random_state=None):
+        self.net = net
+        self.clean_fraction = clean_fraction
+        self.random_state = random_state
+
+    @abstractmethod
+    def _train(self, network: Network, data: TrainingData, seed: int) -> State:
+        """Return the state of the trained network; may set fitted attributes."""
+
+    @fit_context(prefer_skip_nested_validation=True)
+    @trains_networks
+    def fit(self, X, y, X_clean=None, y_clean=None):
+        """Train the network and let it judge the noisy set.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_noisy, n_features) or (n_noisy, ...)
+            Rows of the noisy set.
+        y : array-like of shape (n_noisy,)
+            Their labels, some of them wrong.
+        X_clean : array-like of shape (n_clean, n_features) or (n_clean, ...), or a tuple of one, default=None
+            Rows of the clean set. Without a clean set, a part of the noisy set is assumed to be right.
+        y_clean : array-like of shape (n_clean,), or a tuple of one, default=None
+            Their labels, all of them right.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            If the input is not what is described here, or if the training diverges.
+        """
+        rng, seed = draw_seed(self.random_state)
+        data = self._check_training_data(X, y, X_clean, y_clean, rng)
+        network = Network(self.net, *data.noisy, len(data.classes), seed=seed)
+        state = self._train(network, data, seed)
+        self.net_ = network.fitted(state)
+        self.probabilities_, self.loss_ = assess(network, state, *data.noisy)
+        return self
+
+    def _training_scores(self):
+        return self.probabilities_[np.arange(len(self._codes)), self._codes]
+
+    def _training_flags(self):
+        return flag_by_prediction(self.probabilities_, self._codes)
+
+    def _review_order(self):
+        return (-self.loss_,)
+
+
+class NoisySetDetector(_BaselineDetector):
+    """Train on the noisy set and flag what the network gets wrong (the baseline S_n of arXiv 1905.05843).
+
+    The clean set decides when to stop: the network of the epoch with the least clean loss is kept.
+
+    Parameters
+    ----------
+    net : None, skorch.NeuralNet, or torch.nn.Module class, instance or factory, default=None
+        As in :class:`CorruptionDetector`.
+    clean_fraction : float, default=0.2
+        Share of the rows that stand in for a clean set when ``fit`` is given none.
+    random_state : int, RandomState instance or None, default=None
+
+    Attributes
+    ----------
+    net_ : skorch.NeuralNet
+        The trained network. It predicts positions in `classes_`.
+    probabilities_ : ndarray of shape (n_noisy, n_classes)
+        What the network says of every noisy row.
+    loss_ : ndarray of shape (n_noisy,)
+        Loss of the given label of every noisy row.
+    classes_ : ndarray of shape (n_classes,)
+    clean_loss_curve_ : ndarray of shape (n_epochs,)
+        Clean loss after every epoch.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Defined when `X` has string column names.
+
+    See Also
+    --------
+    CorruptionDetector, CleanSetDetector
+
+    Examples
+    --------
+    >>> from sklearn_cdgd import NoisySetDetector
+    >>> from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
+    >>> X, y = make_concentric_spheres(300, 2, random_state=0)
+    >>> y_noisy, is_corrupted = flip_labels(y[:250], 0.2, random_state=0)
+    >>> detector = NoisySetDetector(random_state=0).fit(X[:250], y_noisy, X[250:], y[250:])
+    >>> detector.predict().shape
+    (250,)
+    """
+
+    def _train(self, network, data, seed):
+        problem = network.problem(data.noisy, data.clean)
+        weights = torch.ones(len(data.free), device=network.device)
+        state, clean_losses = train_early_stopped(problem, weights, network.plan(len(weights), seed))
+        self.clean_loss_curve_ = np.array(clean_losses)
+        return state
+
+
+class CleanSetDetector(_BaselineDetector):
+    """Train on the clean set and flag what the network gets wrong (the baseline S_c of arXiv 1905.05843).
+
+    Parameters
+    ----------
+    net : None, skorch.NeuralNet, or torch.nn.Module class, instance or factory, default=None
+        As in :class:`CorruptionDetector`.
+    clean_fraction : float, default=0.2
+        Share of the rows that stand in for a clean set when ``fit`` is given none.
+    random_state : int, RandomState instance or None, default=None
+
+    Attributes
+    ----------
+    net_ : skorch.NeuralNet
+        The trained network. It predicts positions in `classes_`.
+    probabilities_ : ndarray of shape (n_noisy, n_classes)
+        What the network says of every noisy row.
+    loss_ : ndarray of shape (n_noisy,)
+        Loss of the given label of every noisy row.
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Defined when `X` has string column names.
+
+    See Also
+    --------
+    CorruptionDetector, NoisySetDetector
+
+    Examples
+    --------
+    >>> from sklearn_cdgd import CleanSetDetector
+    >>> from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
+    >>> X, y = make_concentric_spheres(300, 2, random_state=0)
+    >>> y_noisy, is_corrupted = flip_labels(y[:250], 0.2, random_state=0)
+    >>> detector = CleanSetDetector(random_state=0).fit(X[:250], y_noisy, X[250:], y[250:])
+    >>> detector.predict().shape
+    (250,)
+    """
+
+    def _train(self, network, data, seed):
+        problem = network.problem(data.clean, data.clean)
+        weights = torch.ones(len(data.clean[0]), device=network.device)
+        return train(problem, weights, network.plan(len(weights), seed))

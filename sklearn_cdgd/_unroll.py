@@ -1,0 +1,221 @@
+"""The inner training as a pure function of the inclusion variable.
+
+A :class:`Problem` says what is trained on what, a :class:`BatchPlan` in which order, and
+:func:`inner_step` is one differentiable step on the alpha-weighted loss (arXiv 1905.05843, eq. 2)
+
+.. math:: L^\\alpha(\\theta; B) = \\frac{1}{|B|} \\sum_{n \\in B} \\alpha_n \\ell_n(\\theta).
+
+Nothing here draws from a global random generator: initialisation, order and dropout are functions of seeds, so
+that every step can be replayed in the reverse sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._optimizers import Optimizer, Tensors
+
+
+class DivergenceError(ValueError):
+    """An inner training left the finite numbers."""
+
+
+class State(NamedTuple):
+    """Everything that one inner step hands to the next.
+
+    `buffers` (the running statistics of batch norm, say) are carried as data: no derivative goes through them.
+    """
+
+    params: Tensors
+    optimizer: Tensors
+    buffers: Tensors
+
+    @property
+    def tracked(self) -> Tensors:
+        """The tensors that derivatives flow through."""
+        return self.params + self.optimizer
+
+    def leaves(self) -> State:
+        """Return the same values, cut off from their history, ready to be differentiated by."""
+        params, optimizer = (tuple(t.detach().requires_grad_() for t in part) for part in self[:2])
+        return State(params, optimizer, self.buffers)
+
+    def detach(self) -> State:
+        return State(*(tuple(t.detach() for t in part) for part in self))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network, an update rule and two data sets, reduced to pure functions.
+
+    Parameters
+    ----------
+    initialize : callable(seed) -> (params, buffers)
+        Fresh initial values, a function of the seed alone.
+    train_losses : callable(params, buffers, X, y, seed) -> (losses, buffers)
+        The loss of every row in training mode, and the buffers afterwards. `seed` decides the dropout.
+    eval_losses : callable(params, buffers, X, y) -> losses
+        The loss of every row in evaluation mode.
+    optimizer : Optimizer
+        The inner update rule.
+    noisy, clean : callable(rows) -> (X, y)
+        The chosen rows of each set; ``None`` chooses all.
+    """
+
+    initialize: Callable[[int], tuple[Tensors, Tensors]]
+    train_losses: Callable[..., tuple[Tensor, Tensors]]
+    eval_losses: Callable[..., Tensor]
+    optimizer: Optimizer
+    noisy: Callable[[Tensor | None], tuple[object, Tensor]]
+    clean: Callable[[Tensor | None], tuple[object, Tensor]]
+
+    def initial_state(self, seed: int) -> State:
+        params, buffers = self.initialize(seed)
+        return State(params, self.optimizer.init(params), buffers)
+
+    def clean_loss(self, state: State) -> Tensor:
+        """Mean loss on the clean set."""
+        return self.eval_losses(state.params, state.buffers, *self.clean(None)).mean()
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """Which rows each inner step sees: a function of the seed that can be asked in any order.
+
+    Parameters
+    ----------
+    n_rows, batch_size, n_epochs : int
+        Rows of the noisy set, rows per step (the last batch of an epoch may be smaller; -1 or anything from `n_rows` on
+        is full batch), passes over the noisy set.
+    seed : int
+        Decides the order of the rows and the dropout of every step.
+    shuffle : bool, default=True
+        Draw a new order for every epoch.
+    """
+
+    n_rows: int
+    batch_size: int
+    n_epochs: int
+    seed: int
+    shuffle: bool = True
+    _last_order: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def full_batch(self) -> bool:
+        return not 0 < self.batch_size < self.n_rows
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return 1 if self.full_batch else -(-self.n_rows // self.batch_size)
+
+    @property
+    def n_steps(self) -> int:
+        return self.n_epochs * self.steps_per_epoch
+
+    def rows(self, step: int) -> Tensor | None:
+        """Return the row numbers of a step; ``None`` stands for all rows in their order."""
+        if self.full_batch:
+            return None
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        if epoch not in self._last_order:
+            self._last_order.clear()
+            self._last_order[epoch] = self._order(epoch)
+        return self._last_order[epoch][batch * self.batch_size : (batch + 1) * self.batch_size]
+
+    def step_seed(self, step: int) -> int:
+        """Return the seed of the randomness inside one step."""
+        return (self.seed + 1_000_003 * (step + 1)) % 2**63
+
+    def _order(self, epoch: int) -> Tensor:
+        if not self.shuffle:
+            return torch.arange(self.n_rows)
+        generator = torch.Generator().manual_seed((self.seed + 7_919 * epoch) % 2**63)
+        return torch.randperm(self.n_rows, generator=generator)
+
+
+def inner_step(
+    problem: Problem, state: State, weights: Tensor, rows: Tensor | None, seed: int, *, differentiable: bool = False
+) -> State:
+    """Take one step of the inner training on the alpha-weighted loss.
+
+    Parameters
+    ----------
+    problem : Problem
+    state : State
+        Its parameters must require a gradient.
+    weights : Tensor of shape (n_batch,)
+        alpha of the rows in the batch.
+    rows : Tensor of shape (n_batch,) or None
+        The rows of the batch, ``None`` for all.
+    seed : int
+        Seed of the dropout of this step.
+    differentiable : bool, default=False
+        Keep the graph of the step, so that the new state can be differentiated by the old one and by `weights`.
+
+    Returns
+    -------
+    state : State
+    """
+    losses, buffers = problem.train_losses(state.params, state.buffers, *problem.noisy(rows), seed)
+    objective = torch.dot(weights, losses) / len(losses)
+    grads = torch.autograd.grad(objective, state.params, create_graph=differentiable, materialize_grads=True)
+    with torch.set_grad_enabled(differentiable):
+        params, optimizer = problem.optimizer.update(state.params, grads, state.optimizer)
+    return State(params, optimizer, buffers)
+
+
+def advance(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan, first: int, last: int) -> State:
+    """Train from inner step `first` to `last` without keeping a graph."""
+    for step in range(first, last):
+        rows = plan.rows(step)
+        weights = alpha if rows is None else alpha[rows]
+        state = inner_step(problem, state.leaves(), weights, rows, plan.step_seed(step)).detach()
+    return state
+
+
+def train(problem: Problem, alpha: Tensor, plan: BatchPlan) -> State:
+    """Train from a fresh initialisation to the end of the plan."""
+    state = advance(problem, problem.initial_state(plan.seed), alpha, plan, 0, plan.n_steps)
+    check_finite(state, plan.n_steps)
+    return state
+
+
+def train_early_stopped(problem: Problem, alpha: Tensor, plan: BatchPlan) -> tuple[State, list[float]]:
+    """Train to the end of the plan and return the state of the epoch with the least clean loss.
+
+    Returns
+    -------
+    state : State
+    clean_losses : list of float
+        The clean loss after every epoch.
+    """
+    state, best, clean_losses = problem.initial_state(plan.seed), None, []
+    for epoch in range(plan.n_epochs):
+        first = epoch * plan.steps_per_epoch
+        state = advance(problem, state, alpha, plan, first, first + plan.steps_per_epoch)
+        with torch.no_grad():
+            clean_losses.append(problem.clean_loss(state).item())
+        if best is None or clean_losses[-1] < min(clean_losses[:-1]):
+            best = state
+        check_finite(state, first + plan.steps_per_epoch)
+    return best, clean_losses
+
+
+def check_finite(state: State, step: int) -> None:
+    """Raise if a training has diverged.
+
+    Raises
+    ------
+    DivergenceError
+        If a parameter is not finite; names the step.
+    """
+    if not all(torch.isfinite(p).all() for p in state.params):
+        raise DivergenceError(
+            f"The inner training diverged: parameters of the network are not finite at inner step {step}. "
+            "Lower the learning rate of the network, or scale X."
+        )

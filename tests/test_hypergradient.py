@@ -1,0 +1,235 @@
+"""The hypergradient against finite differences, a closed form and its own other modes; float64 throughout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from sklearn_cdgd._hypergradient import hypergradient, segment_length
+from sklearn_cdgd._network import Network
+from sklearn_cdgd._optimizers import SGD
+from sklearn_cdgd._unroll import BatchPlan, DivergenceError, Problem, inner_step
+
+FULL_BATCH = BatchPlan(12, -1, 5, seed=3)
+MINIBATCH = BatchPlan(12, 5, 3, seed=3)
+
+
+def random_alpha(n_rows, seed=1):
+    return torch.rand(n_rows, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.8 + 0.1
+
+
+def outer_objective(problem, alpha, plan, clean_every=1):
+    """Return the outer objective by plain training, written without the reverse sweep."""
+    state, losses = problem.initial_state(plan.seed), []
+    for step in range(plan.n_steps):
+        rows = plan.rows(step)
+        weights = alpha if rows is None else alpha[rows]
+        state = inner_step(problem, state.leaves(), weights, rows, plan.step_seed(step)).detach()
+        if (step + 1) % clean_every == 0 or step + 1 == plan.n_steps:
+            losses.append(problem.clean_loss(state).item())
+    return np.mean(losses)
+
+
+def finite_differences(problem, alpha, plan, step=1e-5, **kwargs):
+    grad = torch.zeros_like(alpha)
+    for n in range(len(alpha)):
+        shift = torch.zeros_like(alpha)
+        shift[n] = step
+        above = outer_objective(problem, alpha + shift, plan, **kwargs)
+        grad[n] = (above - outer_objective(problem, alpha - shift, plan, **kwargs)) / (2 * step)
+    return grad
+
+
+def relative_error(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Dropout(0.4), nn.Linear(6, 3))
+        self.double()
+
+    def forward(self, X):
+        return self.layers(X)
+
+
+class Convolution(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 3, 3, stride=2, padding=1),
+            nn.Softplus(),
+            nn.Conv2d(3, 3, 2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
+        self.double()
+
+    def forward(self, X):
+        return self.layers(X)
+
+
+def skorch_problem(module, shape, n_rows=12, n_clean=5):
+    rng = np.random.RandomState(0)
+    X, codes = rng.randn(n_rows + n_clean, *shape), rng.randint(3, size=n_rows + n_clean)
+    net = NeuralNetClassifier(
+        module,
+        criterion=nn.CrossEntropyLoss,
+        lr=0.3,
+        optimizer__momentum=0.5,
+        batch_size=-1,
+        max_epochs=5,
+        train_split=None,
+    )
+    network = Network(net, X[:n_rows], codes[:n_rows], 3, seed=0)
+    return network.problem((X[:n_rows], codes[:n_rows]), (X[n_rows:], codes[n_rows:]))
+
+
+@pytest.mark.parametrize("plan", [FULL_BATCH, MINIBATCH], ids=["full batch", "minibatch, shuffled"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        SGD(0.5),
+        SGD(0.5, momentum=0.9),
+        SGD(0.5, momentum=0.9, nesterov=True),
+        SGD(0.5, weight_decay=0.1),
+        SGD(0.5, momentum=0.7, weight_decay=0.1, nesterov=True),
+    ],
+    ids=["sgd", "momentum", "nesterov", "weight decay", "all"],
+)
+def test_equals_finite_differences(mlp_problem, optimizer, plan):
+    problem, alpha = mlp_problem(optimizer), random_alpha(12)
+    result = hypergradient(problem, alpha, plan)
+    assert relative_error(result.grad, finite_differences(problem, alpha, plan)) < 1e-6
+    assert result.value == pytest.approx(outer_objective(problem, alpha, plan), rel=1e-12)
+
+
+@pytest.mark.parametrize(("module", "shape"), [(Dropped, (3,)), (Convolution, (1, 6, 6))])
+@pytest.mark.parametrize("plan", [FULL_BATCH, MINIBATCH], ids=["full batch", "minibatch"])
+@pytest.mark.parametrize("segment", [None, 2])
+def test_equals_finite_differences_through_skorch(module, shape, plan, segment):
+    problem, alpha = skorch_problem(module, shape), random_alpha(12)
+    grad = hypergradient(problem, alpha, plan, segment=segment).grad
+    assert relative_error(grad, finite_differences(problem, alpha, plan)) < 1e-6
+
+
+def test_dropout_draws_anew_at_every_step_and_replays():
+    problem = skorch_problem(Dropped, (3,))
+    params, buffers = problem.initialize(0)
+    first, again, second = (problem.train_losses(params, buffers, *problem.noisy(None), seed)[0] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("clean_every", [2, 3, 100])
+def test_clean_loss_at_chosen_steps(mlp_problem, clean_every):
+    problem, alpha = mlp_problem(), random_alpha(12)
+    grad = hypergradient(problem, alpha, MINIBATCH, clean_every=clean_every).grad
+    assert relative_error(grad, finite_differences(problem, alpha, MINIBATCH, clean_every=clean_every)) < 1e-6
+
+
+@pytest.mark.parametrize("plan", [FULL_BATCH, MINIBATCH], ids=["full batch", "minibatch"])
+@pytest.mark.parametrize("segment", [1, 2, 3, 4])
+@pytest.mark.parametrize("memory_budget", [1e9, 1.0], ids=["ample", "states nested"])
+def test_segments_agree_with_whole_graph(mlp_problem, plan, segment, memory_budget):
+    problem, alpha = mlp_problem(), random_alpha(12)
+    whole = hypergradient(problem, alpha, plan, segment=plan.n_steps)
+    cut = hypergradient(problem, alpha, plan, segment=segment, memory_budget=memory_budget)
+    assert relative_error(cut.grad, whole.grad) < 1e-12
+    assert cut.value == pytest.approx(whole.value, rel=1e-13)
+    for a, b in zip(cut.state.params, whole.state.params, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=0)
+
+
+def test_one_truncation_window_is_exact(mlp_problem):
+    problem, alpha = mlp_problem(), random_alpha(12)
+    exact = hypergradient(problem, alpha, MINIBATCH).grad
+    for truncation in (MINIBATCH.n_steps, MINIBATCH.n_steps + 7):
+        assert torch.equal(hypergradient(problem, alpha, MINIBATCH, truncation=truncation).grad, exact)
+
+
+def test_truncation_is_the_sum_over_windows_that_start_afresh(mlp_problem):
+    """Algorithm 2: each window is differentiated as if its first state did not depend on alpha."""
+    problem, alpha = mlp_problem(), random_alpha(12)
+    start = problem.initial_state(FULL_BATCH.seed)
+    expected = torch.zeros_like(alpha)
+    for first, last in [(0, 2), (2, 4), (4, 5)]:
+        weights, state, losses = alpha.clone().requires_grad_(), start.leaves(), []
+        for step in range(first, last):
+            state = inner_step(problem, state, weights, None, FULL_BATCH.step_seed(step), differentiable=True)
+            losses.append(problem.clean_loss(state))
+        expected += torch.autograd.grad(sum(losses) / 5, weights)[0]
+        start = state.detach()
+    grad = hypergradient(problem, alpha, FULL_BATCH, truncation=2).grad
+    assert relative_error(grad, expected) < 1e-12
+    assert relative_error(grad, hypergradient(problem, alpha, FULL_BATCH).grad) > 1e-3
+
+
+def test_one_step_of_least_squares_has_a_closed_form():
+    """theta_1 = theta_0 - lr/N sum alpha_n (x_n.theta_0 - y_n) x_n; L_c = 1/2 mean (x.theta_1 - y)^2."""
+    g = torch.Generator().manual_seed(0)
+    X, y, Xc, yc = (torch.randn(s, generator=g, dtype=torch.float64) for s in [(8, 3), (8,), (4, 3), (4,)])
+    theta = torch.randn(3, generator=g, dtype=torch.float64)
+
+    def losses(params, buffers, X, y):
+        return 0.5 * (X @ params[0] - y) ** 2
+
+    problem = Problem(
+        lambda seed: ((theta,), ()),
+        lambda params, buffers, X, y, seed: (losses(params, buffers, X, y), buffers),
+        losses,
+        SGD(0.3),
+        lambda rows: (X, y),
+        lambda rows: (Xc, yc),
+    )
+    alpha = random_alpha(8)
+    residual = X @ theta - y
+    theta_1 = theta - 0.3 / 8 * X.T @ (alpha * residual)
+    clean_grad = Xc.T @ (Xc @ theta_1 - yc) / 4
+    expected = -0.3 / 8 * residual * (X @ clean_grad)
+    torch.testing.assert_close(
+        hypergradient(problem, alpha, BatchPlan(8, -1, 1, seed=0)).grad, expected, rtol=1e-12, atol=0
+    )
+
+
+def test_segment_length_follows_the_budget(mlp_problem):
+    problem, alpha, plan = mlp_problem(n_rows=1000), random_alpha(1000), BatchPlan(1000, -1, 50, seed=0)
+    state = problem.initial_state(0)
+    lengths = [segment_length(problem, state, alpha, plan, budget) for budget in (1.0, 1e6, 2e6, 1e12)]
+    assert lengths[0] == 1
+    assert lengths[-1] == 50
+    assert lengths[2] == pytest.approx(2 * lengths[1], abs=1)
+
+
+def test_divergence_is_reported_with_its_step(mlp_problem):
+    problem = mlp_problem(SGD(1e100, weight_decay=1e100))
+    with pytest.raises(DivergenceError, match=r"not finite at inner step \d+\. Lower the learning rate"):
+        hypergradient(problem, random_alpha(12), FULL_BATCH)
+    with pytest.raises(DivergenceError, match=r"not finite at inner step \d+\. Lower the learning rate"):
+        hypergradient(problem, random_alpha(12), FULL_BATCH, segment=1)
+
+
+class TestBatchPlan:
+    def test_every_epoch_sees_every_row_once(self):
+        plan = BatchPlan(10, 4, 3, seed=0)
+        assert (plan.steps_per_epoch, plan.n_steps) == (3, 9)
+        epochs = [torch.cat([plan.rows(3 * e + b) for b in range(3)]) for e in range(3)]
+        for order in epochs:
+            assert sorted(order.tolist()) == list(range(10))
+        assert not torch.equal(epochs[0], epochs[1])
+
+    def test_can_be_asked_in_any_order(self):
+        forwards, backwards = BatchPlan(10, 4, 3, seed=5), BatchPlan(10, 4, 3, seed=5)
+        expected = [forwards.rows(step) for step in range(9)]
+        for step in reversed(range(9)):
+            assert torch.equal(backwards.rows(step), expected[step])
+
+    @pytest.mark.parametrize("batch_size", [-1, 10, 11])
+    def test_full_batch(self, batch_size):
+        plan = BatchPlan(10, batch_size, 4, seed=0)
+        assert plan.n_steps == 4
+        assert plan.rows(2) is None
