@@ -2,9 +2,9 @@
 Find wrong labels of handwritten digits
 =======================================
 
-Of scikit-learn's 1,797 handwritten digits, 200 were checked by hand: the clean set. Of the other 1,597, two in five carry
-the label of the mirrored class (0 for 9, 1 for 8, ...). Which ones? ``make demo`` runs this script; it prints a table and
-writes ``suspicious_digits.png``, the 25 digits that a person should look at first.
+Of scikit-learn's 1,797 handwritten digits, 200 were checked by hand: the clean set. Of the other 1,597, two in five
+carry the label of the mirrored class (0 for 9, 1 for 8, ...). Which ones? ``make demo`` runs this script; it prints a
+table and writes ``suspicious_digits.png``, the 25 digits that a person should look at first.
 """
 
 from __future__ import annotations

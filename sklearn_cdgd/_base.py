@@ -172,13 +172,15 @@ class BaseDetector(BaseEstimator, ABC):
         else:
             free = np.ones(len(y), dtype=bool)
             X_clean, y_clean = self._check_pair(_unwrap(X_clean), _unwrap(y_clean), "X_clean", "y_clean", reset=False)
+            if X_clean.shape[1:] != X.shape[1:]:
+                raise ValueError(f"X_clean has rows of shape {X_clean.shape[1:]}, X of shape {X.shape[1:]}.")
         classes = _classes(y, y_clean)
         codes, codes_clean = np.searchsorted(classes, y), np.searchsorted(classes, y_clean)
         absent = np.setdiff1d(codes, codes_clean)
         if len(absent):
             warnings.warn(
                 f"The clean set has no row of class {', '.join(repr(c) for c in classes[absent].tolist())}. "
-                "Nothing verified speaks for these labels, so their rows are likely to be flagged: add clean rows of them.",
+                "Nothing verified speaks for these labels, so their rows are likely to be flagged: add clean rows.",
                 UserWarning,
                 stacklevel=4,
             )

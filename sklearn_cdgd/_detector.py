@@ -20,9 +20,9 @@ from ._verdict import judge, stratified_folds
 class CorruptionDetector(BaseDetector):
     """Find wrong rows of a large noisy set with the help of a small clean set.
 
-    One inclusion variable alpha in [0, 1] is learnt for every noisy row, so that a network trained on the alpha-weighted
-    noisy set does best on the clean set. The derivative of the clean loss by alpha goes through the whole training
-    (CDGD, arXiv 1905.05843).
+    One inclusion variable alpha in [0, 1] is learnt for every noisy row, so that a network trained on the
+    alpha-weighted noisy set does best on the clean set. The derivative of the clean loss by alpha goes through the
+    whole training (CDGD, arXiv 1905.05843).
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ._unroll import BatchPlan, DivergenceError, Problem, State, advance, check_finite, inner_step
+import itertools
 
 
 class Hypergradient(NamedTuple):
@@ -118,7 +119,7 @@ class _ReverseSweep:
         # States are stored at the borders of stretches; a stretch longer than a segment is swept in the same way.
         borders = list(range(first, last, self._stretch(state, last - first)))
         states = [state.detach()]
-        for a, b in zip(borders, borders[1:], strict=False):
+        for a, b in itertools.pairwise(borders):
             states.append(advance(self.problem, states[-1], self.alpha, self.plan, a, b))
             check_finite(states[-1], b)
         end = None

@@ -291,7 +291,8 @@ def _wrap_module(module, X, n_classes) -> NeuralNet:
         return NeuralNetBinaryClassifier(copy.deepcopy(module), **options)
     if output.dim() != 2 or output.shape[1] != n_classes:
         raise ValueError(
-            f"net returns an output of shape {tuple(output.shape)} for two rows, but y and y_clean have {n_classes} classes. "
+            f"net returns an output of shape {tuple(output.shape)} for two rows, but y and y_clean have {n_classes} "
+            "classes. "
             f"The module must end in {n_classes} outputs."
         )
     are_probabilities = (output >= 0).all() and torch.allclose(output.sum(1), torch.ones(2).to(output))
@@ -306,7 +307,8 @@ def _applying_to(X, n_classes):
         yield
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise ValueError(
-            f"net could not be applied to two rows of X, of shape {(2, *X.shape[1:])}, with {n_classes} classes: {error}. "
+            f"net could not be applied to two rows of X, of shape {(2, *X.shape[1:])}, with {n_classes} classes: "
+            f"{error}. "
             "Check the inputs and outputs of the module, and that the criterion takes its output."
         ) from error
 

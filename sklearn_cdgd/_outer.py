@@ -78,7 +78,7 @@ def learn_alpha(
         if free is not None:
             grad = torch.where(free, grad, 0)
         best, waited = (value, 0) if value < best else (best, waited + 1)
-        if waited > patience:
+        if waited >= patience:
             lr, waited = lr * factor, 0
         first = torch.lerp(grad, first, 0.9)
         second = torch.lerp(grad * grad, second, 0.999)

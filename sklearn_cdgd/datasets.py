@@ -65,9 +65,10 @@ def flip_labels(y, rate, *, kind="mirror", random_state=None):
     rate : float
         Share of wrong labels, in [0, 1]; exactly ``round(rate * n_samples)`` rows are chosen.
     kind : {"mirror", "uniform", "pair"}, default="mirror"
-        How the wrong label of the k-th of K classes (in sorted order, from 0) is found: ``"mirror"`` takes class K-1-k, the
-        paper's ``y -> 9 - y``, which leaves the middle class of an odd K as it is, so rows are chosen from the other
-        classes; ``"uniform"`` draws from the other classes; ``"pair"`` takes class k+1, or 0 after the last.
+        How the wrong label of the k-th of K classes (in sorted order, from 0) is found: ``"mirror"`` takes class
+        K-1-k, the paper's ``y -> 9 - y``, which leaves the middle class of an odd K as it is, so rows are chosen from
+        the other classes; ``"uniform"`` draws from the other classes; ``"pair"`` takes class k+1, or 0 after the
+        last.
     random_state : int, RandomState instance or None, default=None
 
     Returns
