@@ -38,9 +38,9 @@ class CorruptionDetector(BaseDetector):
         predicts, ``"alpha"`` (CDGD_alpha) rows with alpha below `threshold`. Read when ``predict`` is called.
     threshold : float, default=0.5
         In [0, 1]; used by ``method="alpha"``. Read when ``predict`` is called, so no new fit is needed to change it.
-    max_iter : int, default=15
+    max_iter : int, default=24
         Number of outer steps. Each trains the network once from a fresh initialisation, and moves alpha once.
-    outer_lr : float, default=0.3
+    outer_lr : float, default=0.5
         Learning rate of Adam on alpha.
     outer_eps : float, default=1.0
         What Adam adds to the root of its second moment, in units of that root's mean over all rows. At 0 every row
@@ -48,17 +48,23 @@ class CorruptionDetector(BaseDetector):
         matter, which keeps good but redundant rows.
     outer_patience : int, default=15
         The outer learning rate is divided by 10 after so many outer steps without a better clean loss.
-    n_inits : int, default=1
+    n_inits : int, default=2
         Number of initialisations that the hypergradient of one outer step is averaged over.
     truncation : int or None, default=None
         Cut the dependence of the network on alpha every so many epochs (Algorithm 2 of the paper). ``None`` is exact.
     clean_every : int or "epoch", default=1
         The clean loss is taken after every so many inner steps, or once an epoch.
+    average : bool, default=True
+        Whether ``alpha_`` is the mean over all outer steps, which keeps the clean set from being overfitted, or the
+        alpha of the last one, as in the paper.
     cv : int or None, default=5
-        Folds for CDGD_T: a row is judged by a network trained without it. ``None``: by one network trained on all rows,
-        as in the paper.
-    clean_weight : float, default=1.0
-        Weight of the clean rows in the training of the judging networks; 0 leaves them out, as in the paper.
+        Folds for CDGD_T: a row is judged by networks trained without it. ``None``: by networks trained on all rows, as
+        in the paper.
+    n_judges : int, default=2
+        Number of networks, each from its own initialisation, that judge a row; their answers are averaged.
+    clean_weight : float, default=0.3
+        Weight of the whole clean set in the training of the judging networks, in units of the whole noisy set; 0 leaves
+        it out, as in the paper.
     clean_fraction : float, default=0.2
         Share of the rows that stand in for a clean set when ``fit`` is given none.
     memory_budget : float, default=1e9
@@ -97,8 +103,9 @@ class CorruptionDetector(BaseDetector):
 
     Notes
     -----
-    The procedure of the paper is the parameter set ``outer_lr=0.2, outer_eps=0, max_iter=250, cv=None,
-    clean_weight=0`` with a net that trains by plain SGD; on its spheres 600 full-batch steps with ``lr=1.4``.
+    The procedure of the paper is the parameter set ``outer_lr=0.2, outer_eps=0, max_iter=250, n_inits=1,
+    average=False, cv=None, n_judges=1, clean_weight=0`` with a net that trains by plain SGD; on its spheres 600 full-batch steps with
+    ``lr=1.4``.
 
     References
     ----------
@@ -128,7 +135,9 @@ class CorruptionDetector(BaseDetector):
         "n_inits": [Interval(Integral, 1, None, closed="left")],
         "truncation": [None, Interval(Integral, 1, None, closed="left")],
         "clean_every": [StrOptions({"epoch"}), Interval(Integral, 1, None, closed="left")],
+        "average": ["boolean"],
         "cv": [None, Interval(Integral, 2, None, closed="left")],
+        "n_judges": [Interval(Integral, 1, None, closed="left")],
         "clean_weight": [Interval(Real, 0, None, closed="left")],
         "clean_fraction": [Interval(Real, 0, 1, closed="neither")],
         "memory_budget": [Interval(Real, 0, None, closed="neither")],
@@ -142,15 +151,17 @@ class CorruptionDetector(BaseDetector):
         *,
         method="trained",
         threshold=0.5,
-        max_iter=15,
-        outer_lr=0.3,
+        max_iter=24,
+        outer_lr=0.5,
         outer_eps=1.0,
         outer_patience=15,
-        n_inits=1,
+        n_inits=2,
         truncation=None,
         clean_every=1,
+        average=True,
         cv=5,
-        clean_weight=1.0,
+        n_judges=2,
+        clean_weight=0.3,
         clean_fraction=0.2,
         memory_budget=1e9,
         random_state=None,
@@ -166,7 +177,9 @@ class CorruptionDetector(BaseDetector):
         self.n_inits = n_inits
         self.truncation = truncation
         self.clean_every = clean_every
+        self.average = average
         self.cv = cv
+        self.n_judges = n_judges
         self.clean_weight = clean_weight
         self.clean_fraction = clean_fraction
         self.memory_budget = memory_budget
@@ -219,12 +232,20 @@ class CorruptionDetector(BaseDetector):
             free=torch.as_tensor(data.free, device=network.device),
             on_step=self._progress(),
         )
-        self.alpha_ = trace.alpha.cpu().numpy().astype(np.float64)
+        self.alpha_ = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
         self.n_iter_, self.clean_loss_curve_ = len(trace.values), np.array(trace.values)
 
         folds = None if self.cv is None else stratified_folds(data.noisy[1], self.cv, rng)
-        clean_weight = self.clean_weight if data.has_clean_set else 0
-        verdict = judge(network, data.noisy, data.clean, self.alpha_, clean_weight=clean_weight, folds=folds, seed=seed)
+        verdict = judge(
+            network,
+            data.noisy,
+            data.clean,
+            self.alpha_,
+            clean_weight=self.clean_weight if data.has_clean_set else 0,
+            folds=folds,
+            n_judges=self.n_judges,
+            seed=seed,
+        )
         self.net_ = network.fitted(verdict.state)
         self.probabilities_, self.loss_ = verdict.probabilities, verdict.losses
         return self

@@ -8,6 +8,7 @@ needs to remember of the training is recomputed segment by segment, so memory is
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ._unroll import BatchPlan, DivergenceError, Problem, State, advance, check_finite, inner_step
-import itertools
 
 
 class Hypergradient(NamedTuple):

@@ -60,8 +60,13 @@ class DefaultNetwork(nn.Module):
         self.output = nn.Linear(n_hidden, n_outputs)
 
     def forward(self, X):
-        Z = (X.flatten(1) - self.center) * self.scale
-        return self.output(torch.relu(self.hidden(Z * torch.rsqrt(1 + (Z / 3) ** 2))))
+        Z = smooth_clip((X.flatten(1) - self.center) * self.scale)
+        return self.output(torch.relu(self.hidden(Z)))
+
+
+def smooth_clip(Z):
+    """Bend numbers into (-3, 3); small ones hardly change."""
+    return Z / (1 + (Z / 3) ** 2) ** 0.5
 
 
 def robust_scaling(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -100,12 +105,14 @@ class Network:
     """
 
     def __init__(self, net, X, codes, n_classes, *, seed):
-        self.net_spec = _as_skorch(net, X, codes, n_classes)
         self.n_classes = n_classes
-        with _seeded(seed, self.net_spec.device):
-            self._net = copy.deepcopy(self.net_spec).initialize()
+        self._spec = _as_skorch(net, X, n_classes)
+        with _seeded(seed, self._spec.device):
+            self._net = copy.deepcopy(self._spec).initialize()
+            # Callbacks that fit the module to the data, such as skorch's InputShapeSetter, act here.
             self._net.notify("on_train_begin", X=X, y=codes)
-            self._losses = _RowLosses(self._net)
+        self._spec.set_params(**{f"module__{k}": v for k, v in self._net.get_params_for("module").items()})
+        self._losses = _RowLosses(self._net)
         self.optimizer = _differentiable(self._net)
         self._params, self._buffers = _names(self._losses)
         self._check_two_rows(X, codes, seed)
@@ -171,13 +178,15 @@ class Network:
     def probabilities(self, state: State, X) -> np.ndarray:
         """Return the class probabilities of every row under the trained state, shape (n_rows, n_classes)."""
         with _seeded(0, self._net.device):  # a DataLoader draws from the global generator
-            return self.fitted(state).predict_proba(X).astype(np.float64)
+            probabilities = self.fitted(state).predict_proba(X).astype(np.float64)
+        # A net may have more outputs than there are classes in the data.
+        probabilities = probabilities[:, : self.n_classes]
+        return probabilities / probabilities.sum(axis=1, keepdims=True).clip(min=np.finfo(float).tiny)
 
     def fitted(self, state: State) -> NeuralNet:
         """Return a skorch net that holds the trained state and shares nothing with this object."""
         with _seeded(0, self._net.device):
-            net = copy.deepcopy(self.net_spec).initialize()
-            net.set_params(**self._set_by_callbacks())
+            net = copy.deepcopy(self._spec).initialize()
         tensors = dict(net.module_.named_parameters(prefix="module")) | dict(net.module_.named_buffers(prefix="module"))
         ours = dict(self._net.module_.named_parameters(prefix="module"))
         ours |= dict(self._net.module_.named_buffers(prefix="module"))
@@ -186,11 +195,6 @@ class Network:
             for name, tensor in tensors.items():
                 tensor.copy_(ours[name])
         return net
-
-    def _set_by_callbacks(self) -> dict:
-        """Return the module arguments that a callback (an input-shape setter) chose when training began."""
-        before, after = (net.get_params_for("module") for net in (self.net_spec, self._net))
-        return {f"module__{name}": value for name, value in after.items() if name not in before}
 
     def _data_set(self, X, codes):
         X, y = to_tensor(X, self._net.device), to_tensor(self._targets(codes), self._net.device)
@@ -247,7 +251,7 @@ class _RowLosses(nn.Module):
         return losses.flatten(1).mean(1) if losses.dim() > 1 else losses
 
 
-def _as_skorch(net, X, codes, n_classes) -> NeuralNet:
+def _as_skorch(net, X, n_classes) -> NeuralNet:
     """Return an uninitialised skorch net of our own."""
     if net is None:
         center, scale = robust_scaling(X)
@@ -256,7 +260,7 @@ def _as_skorch(net, X, codes, n_classes) -> NeuralNet:
             module__center=center,
             module__scale=scale,
             module__n_outputs=n_classes,
-            **_DEFAULTS,
+            **(_DEFAULTS | {"lr": _stable_lr(X, center, scale)}),
         )
     if isinstance(net, type) and issubclass(net, NeuralNet):
         raise TypeError(
@@ -313,6 +317,19 @@ def _applying_to(X, n_classes):
         ) from error
 
 
+def _stable_lr(X, center, scale) -> float:
+    """Return a learning rate for the default network that leaves its training stable, so that hypergradients are.
+
+    The curvature of the loss in the first layer is bounded by the largest eigenvalue of the second moments of the
+    scaled rows; the bias adds 1.
+    """
+    Z = smooth_clip((X.reshape(len(X), -1) - center) * scale)
+    direction = np.ones(Z.shape[1])
+    for _ in range(20):  # power iteration; a few per cent are enough
+        direction = Z.T @ (Z @ (direction / np.linalg.norm(direction).clip(1e-12))) / len(Z)
+    return 0.6 / (1 + 2 * np.linalg.norm(direction))
+
+
 # What a net that does not say how it wants to be trained gets.
 _DEFAULTS = dict(
     criterion=nn.CrossEntropyLoss,
@@ -320,7 +337,7 @@ _DEFAULTS = dict(
     optimizer=torch.optim.SGD,
     optimizer__momentum=0.9,
     batch_size=1000,
-    max_epochs=100,
+    max_epochs=150,
     train_split=None,
     verbose=0,
 )

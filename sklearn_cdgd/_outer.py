@@ -20,6 +20,8 @@ class Trace:
     ----------
     alpha : Tensor of shape (n_noisy,)
         The inclusion variable after the last outer step.
+    mean : Tensor of shape (n_noisy,)
+        Its mean over the outer steps.
     values : list of float
         The outer objective before every outer step.
     lrs : list of float
@@ -27,6 +29,7 @@ class Trace:
     """
 
     alpha: Tensor
+    mean: Tensor
     values: list[float] = field(default_factory=list)
     lrs: list[float] = field(default_factory=list)
 
@@ -70,7 +73,7 @@ def learn_alpha(
     -------
     Trace
     """
-    trace = Trace(alpha.clone())
+    trace = Trace(alpha.clone(), torch.zeros_like(alpha))
     first, second = torch.zeros_like(alpha), torch.zeros_like(alpha)
     best, waited = float("inf"), 0
     for step in range(max_iter):
@@ -85,6 +88,7 @@ def learn_alpha(
         mean, square = first / (1 - 0.9 ** (step + 1)), second / (1 - 0.999 ** (step + 1))
         speed = mean / (square.sqrt() + eps * square.mean().sqrt() + _TINY)
         trace.alpha = (trace.alpha - lr * speed).clamp(0, 1)
+        trace.mean = trace.mean + (trace.alpha - trace.mean) / (step + 1)
         trace.values.append(value)
         trace.lrs.append(lr)
         if on_step is not None and on_step(trace):

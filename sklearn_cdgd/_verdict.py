@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     state : State
-        The network that was trained on all rows.
+        A network that was trained on all rows.
     probabilities : ndarray of shape (n_noisy, n_classes)
     losses : ndarray of shape (n_noisy,)
     """
@@ -29,8 +28,16 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    network: Network, noisy, clean, alpha: np.ndarray, *, clean_weight: float, folds: np.ndarray | None, seed: int
-):
+    network: Network,
+    noisy,
+    clean,
+    alpha: np.ndarray,
+    *,
+    clean_weight: float,
+    folds: np.ndarray | None,
+    n_judges: int,
+    seed: int,
+) -> Verdict:
     """Train on the alpha-weighted noisy rows, joined by the clean rows, and judge every noisy row.
 
     A network that was trained on a row has partly memorised its label, so with `folds` a row is judged by a network
@@ -42,24 +49,39 @@ def judge(
     noisy, clean : pair of (X, codes)
     alpha : ndarray of shape (n_noisy,)
     clean_weight : float
-        Weight of every clean row in the training; 0 leaves the clean rows out.
+        Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
     folds : ndarray of shape (n_noisy,) or None
-        Fold of every noisy row. ``None``: every row is judged by the one network that was trained on all.
+        Fold of every noisy row. ``None``: every row is judged by networks that were trained on all.
+    n_judges : int
+        Number of networks, each from its own initialisation, whose answers are averaged.
     seed : int
 
     Returns
     -------
     Verdict
     """
-    state = _train_on(network, noisy, clean, alpha, clean_weight, seed)
-    if folds is None:
-        return Verdict(state, *assess(network, state, *noisy))
     X, codes = noisy
-    probabilities, losses = np.empty((len(X), network.n_classes)), np.empty(len(X))
-    for fold, (kept, judged) in enumerate(_splits(folds)):
-        judge_state = _train_on(network, (X[kept], codes[kept]), clean, alpha[kept], clean_weight, seed + 1 + fold)
-        probabilities[judged], losses[judged] = assess(network, judge_state, X[judged], codes[judged])
-    return Verdict(state, probabilities, losses)
+    # Every row weighs as if its set was as large as the noisy one.
+    clean_alpha = np.full(len(clean[0]), clean_weight * len(X) / len(clean[0]))
+
+    def trained(rows: np.ndarray, seed: int) -> State:
+        joined, weights = (X[rows], codes[rows]), alpha[rows]
+        if clean_weight > 0:
+            joined = tuple(np.concatenate(pair) for pair in zip(joined, clean, strict=True))
+            weights = np.concatenate([weights, clean_alpha])
+        weights = torch.as_tensor(weights, dtype=torch.float32, device=network.device)
+        return train(network.problem(joined, clean), weights, network.plan(len(weights), seed))
+
+    everyone = np.ones(len(X), dtype=bool)
+    splits = [(everyone, everyone)] if folds is None else [(folds != fold, folds == fold) for fold in np.unique(folds)]
+    probabilities, losses = np.zeros((len(X), network.n_classes)), np.zeros(len(X))
+    for n, (kept, judged) in enumerate(splits):
+        for m in range(n_judges):
+            state = trained(kept, seed + 1 + n * n_judges + m)
+            of_rows = assess(network, state, X[judged], codes[judged])
+            probabilities[judged] += of_rows[0] / n_judges
+            losses[judged] += of_rows[1] / n_judges
+    return Verdict(state if folds is None else trained(everyone, seed), probabilities, losses)
 
 
 def stratified_folds(codes: np.ndarray, n_folds: int, rng: np.random.RandomState) -> np.ndarray:
@@ -68,20 +90,6 @@ def stratified_folds(codes: np.ndarray, n_folds: int, rng: np.random.RandomState
     folds = np.empty(len(codes), dtype=int)
     folds[order] = np.arange(len(codes)) % n_folds
     return folds
-
-
-def _splits(folds: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for fold in np.unique(folds):
-        judged = folds == fold
-        yield ~judged, judged
-
-
-def _train_on(network: Network, noisy, clean, alpha, clean_weight, seed) -> State:
-    if clean_weight > 0:
-        noisy = tuple(np.concatenate(pair) for pair in zip(noisy, clean, strict=True))
-        alpha = np.concatenate([alpha, np.full(len(clean[0]), clean_weight)])
-    weights = torch.as_tensor(alpha, dtype=torch.float32, device=network.device)
-    return train(network.problem(noisy, clean), weights, network.plan(len(weights), seed))
 
 
 def assess(network: Network, state: State, X, codes) -> tuple[np.ndarray, np.ndarray]:

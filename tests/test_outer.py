@@ -73,6 +73,12 @@ def test_plateau_divides_the_learning_rate():
     assert trace.lrs == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01])
 
 
+def test_mean_is_that_of_the_iterates():
+    iterates = []
+    trace = learn_alpha(quadratic, ones(), on_step=lambda trace: iterates.append(trace.alpha), **OPTIONS)
+    torch.testing.assert_close(trace.mean, torch.stack(iterates).mean(0))
+
+
 def test_callback_can_stop():
     trace = learn_alpha(quadratic, ones(), on_step=lambda trace: len(trace.values) == 3, **OPTIONS)
     assert len(trace.values) == 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from skorch import NeuralNetClassifier
 from sklearn.exceptions import NotFittedError
+from skorch import NeuralNetClassifier
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, DivergenceError, NoisySetDetector, _detector
@@ -138,7 +138,7 @@ def test_bad_parameter_set_after_the_fit():
 @pytest.mark.usefixtures("no_training")
 @pytest.mark.parametrize("cls", DETECTORS)
 def test_bad_net(cls):
-    with pytest.raises(TypeError, match="net must be None, a skorch NeuralNet, or a torch nn.Module"):
+    with pytest.raises(TypeError, match=r"net must be None, a skorch NeuralNet, or a torch nn\.Module"):
         cls("mlp").fit(X, Y, X_CLEAN, Y_CLEAN)
 
 
