@@ -2,8 +2,11 @@
 
 With E the inner steps at which the clean loss is taken, the outer objective is the mean of L_c(theta_i) over i in E.
 One reverse sweep over the training gives its exact gradient: the adjoint of the state is pulled back from step to step
-while every step leaves its share on the alphas of its batch. The time is linear in the number of steps; what the sweep
-needs to remember of the training is recomputed segment by segment, so memory is what the caller allows.
+while every step leaves its share on the alphas of its batch. The time is linear in the number of steps.
+
+There are two ways to pull back. With a :class:`~sklearn_cdgd._recording.Recording` every step is replayed from the
+state before it, so that only the states have to be kept. Without one, autograd keeps the graph of a whole segment of
+steps. Either way, what is not kept is computed again, and the result is the same to rounding.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ._optimizers import Tensors
+from ._recording import Recording
 from ._unroll import BatchPlan, DivergenceError, Problem, State, advance, check_finite, inner_step
 
 
@@ -41,6 +46,7 @@ def hypergradient(
     alpha: Tensor,
     plan: BatchPlan,
     *,
+    recording: Recording | None = None,
     segment: int | None = None,
     memory_budget: float = 1e9,
     truncation: int | None = None,
@@ -55,11 +61,15 @@ def hypergradient(
         Inclusion variable, in [0, 1].
     plan : BatchPlan
         Its seed decides the initialisation too.
+    recording : Recording or None, default=None
+        The operations of this problem. With a recording a hypergradient costs little more than twice the arithmetic of
+        the training, and memory for one state per inner step.
     segment : int or None, default=None
-        Number of inner steps whose graph is held at a time. ``None`` derives it from `memory_budget`. The result is the
-        same to rounding; a training longer than one segment costs one more forward pass over all but its last segment.
+        Without a recording: number of inner steps whose graph is held at a time. ``None`` derives it from
+        `memory_budget`. A training longer than one segment costs one more forward pass over all but its last segment.
     memory_budget : float, default=1e9
-        Bytes that the graph of a segment and the states at segment borders may take.
+        Bytes that graphs and stored states may take. If the states of all steps do not fit, states are stored in levels
+        (every k-th, then every step between two of them), at the price of one more forward pass a level.
     truncation : int or None, default=None
         Cut the dependence of the state on alpha every so many steps (Algorithm 2 of the paper). ``None`` is exact.
     clean_every : int, default=1
@@ -75,12 +85,15 @@ def hypergradient(
         If the training leaves the finite numbers.
     """
     state = problem.initial_state(plan.seed)
-    if segment is None:
+    if recording is not None:
+        segment = 1
+    elif segment is None:
         segment = segment_length(problem, state, alpha, plan, memory_budget)
-    sweep = _ReverseSweep(problem, alpha.detach(), plan, segment, memory_budget, clean_every)
+    sweep = _ReverseSweep(problem, alpha.detach(), plan, recording, segment, memory_budget, clean_every)
     window = truncation or plan.n_steps
     for first in range(0, plan.n_steps, window):
-        state, _ = sweep.run(state, first, min(first + window, plan.n_steps), adjoint=None)
+        state, _ = sweep.run(state, first, min(first + window, plan.n_steps))
+        sweep.check_losses()
     check_finite(state, plan.n_steps)
     if not torch.isfinite(sweep.grad).all():
         raise DivergenceError(
@@ -88,45 +101,87 @@ def hypergradient(
             f"without bound over {window} inner steps. Lower the learning rate of the network, scale X, or set "
             "`truncation`."
         )
-    return Hypergradient(sweep.value, sweep.grad, state)
+    return Hypergradient(sweep.losses_so_far().mean().item(), sweep.grad, state)
 
 
 @dataclass
 class _ReverseSweep:
-    """Accumulates value and gradient over the windows of one training."""
+    """Accumulates clean losses and gradient over the windows of one training."""
 
     problem: Problem
     alpha: Tensor
     plan: BatchPlan
+    recording: Recording | None
     segment: int
     memory_budget: float
     clean_every: int
 
     def __post_init__(self):
-        self.value = 0.0
         self.grad = torch.zeros_like(self.alpha)
-        n_steps, every = self.plan.n_steps, self.clean_every
-        self.n_clean = n_steps // every + (n_steps % every > 0)
+        self.clean_steps = [step for step in range(self.plan.n_steps) if self._is_clean_step(step)]
+        self.clean_losses = self.alpha.new_zeros(self.plan.n_steps)
+        self.share = self.alpha.new_full((), 1 / len(self.clean_steps))
 
-    def run(self, state: State, first: int, last: int, adjoint: tuple[Tensor, ...] | None):
-        """Sweep the steps `first` to `last` that start from `state`.
+    def run(
+        self, state: State, first: int, last: int, adjoint: Tensors | None = None, after: State | None = None
+    ) -> tuple[State, Tensors | None]:
+        """Sweep the steps `first` to `last`.
 
-        `adjoint` is the derivative of the rest of the objective by the state at `last`, ``None`` for zero. Returns the
-        state at `last` and the adjoint of the state at `first`.
+        Parameters
+        ----------
+        state : State
+            The state before step `first`.
+        first, last : int
+        adjoint : tuple of Tensor or None
+            The derivative of the rest of the objective by the state at `last`; ``None`` for zero.
+        after : State or None
+            The state at `last` where it is known.
+
+        Returns
+        -------
+        after : State
+            The state at `last`.
+        adjoint : tuple of Tensor or None
+            The derivative by `state`.
         """
         if last - first <= self.segment:
-            return self._pull_back(state, first, last, adjoint)
+            if self.recording is not None:
+                return self._pull_recorded(state, after, first, adjoint)
+            return self._pull_graph(state, first, last, adjoint)
         # States are stored at the borders of stretches; a stretch longer than a segment is swept in the same way.
-        borders = list(range(first, last, self._stretch(state, last - first)))
-        states = [state.detach()]
-        for a, b in itertools.pairwise(borders):
-            states.append(advance(self.problem, states[-1], self.alpha, self.plan, a, b))
-            check_finite(states[-1], b)
-        end = None
-        for a, b in zip(reversed(borders), reversed([*borders[1:], last]), strict=True):
-            reached, adjoint = self.run(states.pop(), a, b, adjoint)
-            end = end or reached
-        return end, adjoint
+        borders = [*range(first, last, self._stretch(state, last - first)), last]
+        stretches = list(itertools.pairwise(borders))
+        states = _States(state, len(stretches))
+        for n, (a, b) in enumerate(stretches[:-1]):
+            states[n + 1] = self._advance(states[n], a, b)
+        reached = None
+        for n, (a, b) in reversed(list(enumerate(stretches))):
+            stretch_end, adjoint = self.run(states[n], a, b, adjoint, after)
+            reached, after = reached or stretch_end, states[n]
+        return reached, adjoint
+
+    def losses_so_far(self) -> Tensor:
+        """Return the clean losses that were taken."""
+        return self.clean_losses[self.clean_steps]
+
+    def check_losses(self) -> None:
+        """Raise if a clean loss so far is not finite."""
+        bad = torch.isfinite(self.clean_losses).logical_not().nonzero()
+        if len(bad):
+            raise DivergenceError(
+                f"The inner training diverged: the clean loss is not finite at inner step {bad[0].item() + 1}. "
+                "Lower the learning rate of the network, or scale X."
+            )
+
+    def _advance(self, state: State, first: int, last: int) -> State:
+        if self.recording is None:
+            state = advance(self.problem, state, self.alpha, self.plan, first, last)
+            check_finite(state, last)
+            return state
+        for step in range(first, last):
+            rows = self.plan.rows(step)
+            state = self.recording.step(state, self._weights(rows), rows, self.plan.step_seed(step))
+        return state
 
     def _stretch(self, state: State, n_steps: int) -> int:
         """Return how many steps may lie between stored states so that the states fit in the memory budget."""
@@ -137,69 +192,79 @@ class _ReverseSweep:
             stretch *= most
         return stretch
 
-    def _pull_back(self, state: State, first: int, last: int, adjoint: tuple[Tensor, ...] | None):
+    def _pull_recorded(self, state: State, after: State | None, step: int, adjoint: Tensors | None):
+        """Replay one step and its reverse."""
+        rows, seed = self.plan.rows(step), self.plan.step_seed(step)
+        weights = self._weights(rows)
+        if after is None:
+            after = self.recording.step(state, weights, rows, seed)
+        if adjoint is None:
+            adjoint = tuple(torch.zeros_like(t) for t in state.tracked)
+        if self._is_clean_step(step):
+            self.clean_losses[step], adjoint = self.recording.clean(after, self.share, adjoint)
+        adjoint, share = self.recording.pull(state, weights, rows, seed, adjoint)
+        self._leave(rows, share)
+        return after, adjoint
+
+    def _pull_graph(self, state: State, first: int, last: int, adjoint: Tensors | None):
         """Hold the graph of all steps from `first` to `last` and send one backward pass through it."""
         start = state = state.leaves()
-        inclusion, clean_losses = _Leaves(self.alpha), {}
+        leaves: list[tuple[Tensor | None, Tensor]] = []
+        objective = torch.zeros_like(self.share)
         for step in range(first, last):
             rows = self.plan.rows(step)
-            seed = self.plan.step_seed(step)
-            state = inner_step(self.problem, state, inclusion[rows], rows, seed, differentiable=True)
-            if (step + 1) % self.clean_every == 0 or step + 1 == self.plan.n_steps:
-                clean_losses[step + 1] = self.problem.clean_loss(state)
+            # A leaf per batch: indexing inside the graph would cost a gradient of length n_noisy at every step.
+            leaves.append((rows, self._weights(rows).detach().requires_grad_()))
+            with self.problem.seeded(self.plan.step_seed(step)):
+                X, y = self.problem.noisy(rows)
+                state = inner_step(self.problem, state, leaves[-1][1], X, y, differentiable=True)
+            if self._is_clean_step(step):
+                loss = self.problem.clean_loss(state)
+                objective = objective + self.share * loss
+                self.clean_losses[step] = loss.detach()
 
-        outputs, cotangents = [], []
-        if clean_losses:
-            objective = torch.stack(list(clean_losses.values())).sum() / self.n_clean
-            if not torch.isfinite(objective):
-                raise _diverged(clean_losses)
-            self.value += objective.item()
-            outputs, cotangents = [objective], [torch.ones_like(objective)]
-        if adjoint is not None:
-            outputs, cotangents = [*outputs, *state.tracked], [*cotangents, *adjoint]
-        if not outputs:
-            return state.detach(), None
-        inputs = [*start.tracked, *inclusion.leaves]
+        outputs, cotangents = [*state.tracked], [*(adjoint or map(torch.zeros_like, state.tracked))]
+        if objective.requires_grad:
+            outputs, cotangents = [*outputs, objective], [*cotangents, torch.ones_like(objective)]
+        inputs = [*start.tracked, *(weights for _, weights in leaves)]
         grads = torch.autograd.grad(outputs, inputs, cotangents, materialize_grads=True)
         n_tracked = len(start.tracked)
-        inclusion.accumulate(self.grad, grads[n_tracked:])
+        for (rows, _), share in zip(leaves, grads[n_tracked:], strict=True):
+            self._leave(rows, share)
         return state.detach(), grads[:n_tracked]
 
+    def _weights(self, rows: Tensor | None) -> Tensor:
+        return self.alpha if rows is None else self.alpha[rows]
 
-class _Leaves:
-    """alpha cut into one leaf a batch.
+    def _is_clean_step(self, step: int) -> bool:
+        return (step + 1) % self.clean_every == 0 or step + 1 == self.plan.n_steps
 
-    Indexing inside the graph would cost a gradient of length n_noisy at every step.
+    def _leave(self, rows: Tensor | None, share: Tensor) -> None:
+        """Add the share of one step to the gradient by alpha."""
+        if rows is None:
+            self.grad += share
+        else:
+            self.grad.index_add_(0, rows, share)
+
+
+class _States:
+    """States in one block of memory.
+
+    Stored one by one they would lie between the large blocks that come and go at every step, and no freed block would
+    ever be large enough again for the next.
     """
 
-    def __init__(self, alpha: Tensor):
-        self._alpha = alpha
-        self._rows: list[Tensor | None] = []
-        self.leaves: list[Tensor] = []
+    def __init__(self, first: State, n_states: int):
+        self._blocks = State(*(tuple(t.new_empty((n_states, *t.shape)) for t in part) for part in first))
+        self[0] = first
 
-    def __getitem__(self, rows: Tensor | None) -> Tensor:
-        if rows is None and self.leaves:
-            return self.leaves[0]
-        weights = self._alpha if rows is None else self._alpha[rows]
-        self._rows.append(rows)
-        self.leaves.append(weights.detach().requires_grad_())
-        return self.leaves[-1]
+    def __setitem__(self, n: int, state: State) -> None:
+        with torch.no_grad():
+            for block, tensor in zip(itertools.chain(*self._blocks), itertools.chain(*state), strict=True):
+                block[n].copy_(tensor)
 
-    def accumulate(self, total: Tensor, grads: tuple[Tensor, ...]) -> None:
-        """Add the gradients by the leaves to `total`, the gradient by alpha."""
-        for rows, grad in zip(self._rows, grads, strict=True):
-            if rows is None:
-                total += grad
-            else:
-                total.index_add_(0, rows, grad)
-
-
-def _diverged(clean_losses: dict[int, Tensor]) -> DivergenceError:
-    step = next(step for step, loss in clean_losses.items() if not torch.isfinite(loss))
-    return DivergenceError(
-        f"The inner training diverged: the clean loss is not finite at inner step {step}. "
-        "Lower the learning rate of the network, or scale X."
-    )
+    def __getitem__(self, n: int) -> State:
+        return State(*(tuple(block[n] for block in part) for part in self._blocks))
 
 
 def segment_length(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan, memory_budget: float) -> int:
@@ -214,12 +279,12 @@ def segment_length(problem: Problem, state: State, alpha: Tensor, plan: BatchPla
         return tensor
 
     start, rows = state.leaves(), plan.rows(0)
-    with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor):
-        weights = _Leaves(alpha)[rows]
-        after = inner_step(problem, start, weights, rows, plan.step_seed(0), differentiable=True)
+    X, y = problem.noisy(rows)
+    weights = (alpha if rows is None else alpha[rows]).detach().requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor), problem.seeded(plan.step_seed(0)):
+        after = inner_step(problem, start, weights, X, y, differentiable=True)
         problem.clean_loss(after)
-    given = [*start.tracked, *problem.noisy(None), *problem.clean(None), alpha]
-    for tensor in given:
+    for tensor in [*start.tracked, *problem.noisy(None), *problem.clean(None), weights]:
         saved.pop(tensor.untyped_storage().data_ptr(), None)
     n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
     # Half is left to the stored states and to what the backward pass holds at once.

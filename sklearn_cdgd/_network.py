@@ -131,12 +131,10 @@ class Network:
         pick = lambda names: tuple(tensors[name].detach().to(self._net.device).clone() for name in names)  # noqa: E731
         return pick(self._params), pick(self._buffers)
 
-    def train_losses(self, params, buffers, X, y, seed):
+    def train_losses(self, params, buffers, X, y):
         """Return the loss of every row in training mode, and the buffers afterwards."""
         buffers = tuple(b.clone() for b in buffers)
-        with _seeded(seed, self._net.device) if self._stochastic else contextlib.nullcontext():
-            losses = self._call(params, buffers, X, y, training=True)
-        return losses, buffers
+        return self._call(params, buffers, X, y, training=True), buffers
 
     def eval_losses(self, params, buffers, X, y):
         """Return the loss of every row in evaluation mode."""
@@ -159,6 +157,7 @@ class Network:
             self.optimizer,
             self._data_set(*noisy),
             self._data_set(*clean),
+            functools.partial(_seeded, device=self.device) if self._stochastic else contextlib.nullcontext,
         )
 
     def plan(self, n_rows: int, seed: int) -> BatchPlan:
@@ -215,10 +214,9 @@ class Network:
         rows = np.resize(np.arange(len(X)), 2)
         X, y = self._data_set(X[rows], codes[rows])(None)
         params, buffers = self.initialize(seed)
-        self._stochastic = False
         with _seeded(seed, self.device), _applying_to(X, self.n_classes):
             before = _generator_state(self.device)
-            losses, after = self.train_losses(params, buffers, X, y, seed)
+            losses, after = self.train_losses(params, buffers, X, y)
             # A net that draws no random number needs no seed per step, a buffer that training leaves alone no copy.
             self._stochastic = not torch.equal(before, _generator_state(self.device))
         if not torch.isfinite(losses).all():

@@ -12,6 +12,7 @@ that every step can be replayed in the reverse sweep.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,14 +58,17 @@ class Problem:
     ----------
     initialize : callable(seed) -> (params, buffers)
         Fresh initial values, a function of the seed alone.
-    train_losses : callable(params, buffers, X, y, seed) -> (losses, buffers)
-        The loss of every row in training mode, and the buffers afterwards. `seed` decides the dropout.
+    train_losses : callable(params, buffers, X, y) -> (losses, buffers)
+        The loss of every row in training mode, and the buffers afterwards.
     eval_losses : callable(params, buffers, X, y) -> losses
         The loss of every row in evaluation mode.
     optimizer : Optimizer
         The inner update rule.
     noisy, clean : callable(rows) -> (X, y)
         The chosen rows of each set; ``None`` chooses all.
+    seeded : callable(seed) -> context manager, default=nullcontext
+        Within it a step replays the random numbers (dropout) that belong to the seed. The default is for losses that
+        draw none.
     """
 
     initialize: Callable[[int], tuple[Tensors, Tensors]]
@@ -73,6 +77,7 @@ class Problem:
     optimizer: Optimizer
     noisy: Callable[[Tensor | None], tuple[object, Tensor]]
     clean: Callable[[Tensor | None], tuple[object, Tensor]]
+    seeded: Callable[[int], AbstractContextManager] = nullcontext
 
     def initial_state(self, seed: int) -> State:
         params, buffers = self.initialize(seed)
@@ -139,7 +144,7 @@ class BatchPlan:
 
 
 def inner_step(
-    problem: Problem, state: State, weights: Tensor, rows: Tensor | None, seed: int, *, differentiable: bool = False
+    problem: Problem, state: State, weights: Tensor, X: object, y: Tensor, *, differentiable: bool = False
 ) -> State:
     """Take one step of the inner training on the alpha-weighted loss.
 
@@ -150,10 +155,8 @@ def inner_step(
         Its parameters must require a gradient.
     weights : Tensor of shape (n_batch,)
         alpha of the rows in the batch.
-    rows : Tensor of shape (n_batch,) or None
-        The rows of the batch, ``None`` for all.
-    seed : int
-        Seed of the dropout of this step.
+    X, y : Tensor
+        The rows of the batch and their labels.
     differentiable : bool, default=False
         Keep the graph of the step, so that the new state can be differentiated by the old one and by `weights`.
 
@@ -161,7 +164,7 @@ def inner_step(
     -------
     state : State
     """
-    losses, buffers = problem.train_losses(state.params, state.buffers, *problem.noisy(rows), seed)
+    losses, buffers = problem.train_losses(state.params, state.buffers, X, y)
     objective = torch.dot(weights, losses) / len(losses)
     grads = torch.autograd.grad(objective, state.params, create_graph=differentiable, materialize_grads=True)
     with torch.set_grad_enabled(differentiable):
@@ -174,7 +177,8 @@ def advance(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan, firs
     for step in range(first, last):
         rows = plan.rows(step)
         weights = alpha if rows is None else alpha[rows]
-        state = inner_step(problem, state.leaves(), weights, rows, plan.step_seed(step)).detach()
+        with problem.seeded(plan.step_seed(step)):
+            state = inner_step(problem, state.leaves(), weights, *problem.noisy(rows)).detach()
     return state
 
 

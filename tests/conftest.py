@@ -36,7 +36,7 @@ def mlp_problem():
 
         return Problem(
             initialize,
-            lambda params, buffers, X, y, seed: (losses(params, buffers, X, y), buffers),
+            lambda params, buffers, X, y: (losses(params, buffers, X, y), buffers),
             losses,
             optimizer or SGD(0.5, momentum=0.9),
             select(randn(n_rows, n_features), randint(n_rows)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,7 @@ from torch import nn
 from sklearn_cdgd._hypergradient import hypergradient, segment_length
 from sklearn_cdgd._network import Network
 from sklearn_cdgd._optimizers import SGD
+from sklearn_cdgd._recording import Recording, RecordingError
 from sklearn_cdgd._unroll import BatchPlan, DivergenceError, Problem, inner_step
 
 FULL_BATCH = BatchPlan(12, -1, 5, seed=3)
@@ -27,7 +31,8 @@ def outer_objective(problem, alpha, plan, clean_every=1):
     for step in range(plan.n_steps):
         rows = plan.rows(step)
         weights = alpha if rows is None else alpha[rows]
-        state = inner_step(problem, state.leaves(), weights, rows, plan.step_seed(step)).detach()
+        with problem.seeded(plan.step_seed(step)):
+            state = inner_step(problem, state.leaves(), weights, *problem.noisy(rows)).detach()
         if (step + 1) % clean_every == 0 or step + 1 == plan.n_steps:
             losses.append(problem.clean_loss(state).item())
     return np.mean(losses)
@@ -73,6 +78,29 @@ class Convolution(nn.Module):
         return self.layers(X)
 
 
+class BatchNormed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3))
+        self.double()
+
+    def forward(self, X):
+        return self.layers(X)
+
+
+class Undecided(nn.Module):
+    """Takes another way for other values."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.double()
+
+    def forward(self, X):
+        Z = self.layer(X)
+        return Z if Z.sum() > 0 else 2 * Z
+
+
 def skorch_problem(module, shape, n_rows=12, n_clean=5):
     rng = np.random.RandomState(0)
     X, codes = rng.randn(n_rows + n_clean, *shape), rng.randint(3, size=n_rows + n_clean)
@@ -101,26 +129,35 @@ def skorch_problem(module, shape, n_rows=12, n_clean=5):
     ],
     ids=["sgd", "momentum", "nesterov", "weight decay", "all"],
 )
-def test_equals_finite_differences(mlp_problem, optimizer, plan):
+@pytest.mark.parametrize("recorded", [False, True], ids=["graph", "recorded"])
+def test_equals_finite_differences(mlp_problem, optimizer, plan, recorded):
     problem, alpha = mlp_problem(optimizer), random_alpha(12)
-    result = hypergradient(problem, alpha, plan)
+    result = hypergradient(problem, alpha, plan, recording=Recording(problem, plan, alpha) if recorded else None)
     assert relative_error(result.grad, finite_differences(problem, alpha, plan)) < 1e-6
     assert result.value == pytest.approx(outer_objective(problem, alpha, plan), rel=1e-12)
 
 
 @pytest.mark.parametrize(("module", "shape"), [(Dropped, (3,)), (Convolution, (1, 6, 6))])
 @pytest.mark.parametrize("plan", [FULL_BATCH, MINIBATCH], ids=["full batch", "minibatch"])
-@pytest.mark.parametrize("segment", [None, 2])
-def test_equals_finite_differences_through_skorch(module, shape, plan, segment):
+@pytest.mark.parametrize("way", ["whole graph", "segments", "recorded"])
+def test_equals_finite_differences_through_skorch(module, shape, plan, way):
     problem, alpha = skorch_problem(module, shape), random_alpha(12)
-    grad = hypergradient(problem, alpha, plan, segment=segment).grad
+    options = {"whole graph": {}, "segments": {"segment": 2}}.get(way)
+    if options is None:
+        options = {"recording": Recording(problem, plan, alpha)}
+    grad = hypergradient(problem, alpha, plan, **options).grad
     assert relative_error(grad, finite_differences(problem, alpha, plan)) < 1e-6
 
 
 def test_dropout_draws_anew_at_every_step_and_replays():
     problem = skorch_problem(Dropped, (3,))
     params, buffers = problem.initialize(0)
-    first, again, second = (problem.train_losses(params, buffers, *problem.noisy(None), seed)[0] for seed in (1, 1, 2))
+
+    def losses(seed):
+        with problem.seeded(seed):
+            return problem.train_losses(params, buffers, *problem.noisy(None))[0]
+
+    first, again, second = (losses(seed) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
 
@@ -130,6 +167,22 @@ def test_clean_loss_at_chosen_steps(mlp_problem, clean_every):
     problem, alpha = mlp_problem(), random_alpha(12)
     grad = hypergradient(problem, alpha, MINIBATCH, clean_every=clean_every).grad
     assert relative_error(grad, finite_differences(problem, alpha, MINIBATCH, clean_every=clean_every)) < 1e-6
+
+
+@pytest.mark.parametrize("plan", [FULL_BATCH, MINIBATCH], ids=["full batch", "minibatch"])
+@pytest.mark.parametrize("clean_every", [1, 3])
+@pytest.mark.parametrize("truncation", [None, 1, 4])
+def test_a_recording_agrees_with_the_graph(mlp_problem, plan, clean_every, truncation):
+    problem, alpha = mlp_problem(), random_alpha(12)
+    options = dict(clean_every=clean_every, truncation=truncation)
+    graph = hypergradient(problem, alpha, plan, **options)
+    recording = Recording(problem, plan, alpha)
+    for memory_budget in (1e9, 1.0):
+        recorded = hypergradient(problem, alpha, plan, recording=recording, memory_budget=memory_budget, **options)
+        assert relative_error(recorded.grad, graph.grad) < 1e-12
+        assert recorded.value == pytest.approx(graph.value, rel=1e-13)
+        for a, b in zip(recorded.state.params, graph.state.params, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize("plan", [FULL_BATCH, MINIBATCH], ids=["full batch", "minibatch"])
@@ -159,8 +212,8 @@ def test_truncation_is_the_sum_over_windows_that_start_afresh(mlp_problem):
     expected = torch.zeros_like(alpha)
     for first, last in [(0, 2), (2, 4), (4, 5)]:
         weights, state, losses = alpha.clone().requires_grad_(), start.leaves(), []
-        for step in range(first, last):
-            state = inner_step(problem, state, weights, None, FULL_BATCH.step_seed(step), differentiable=True)
+        for _ in range(first, last):
+            state = inner_step(problem, state, weights, *problem.noisy(None), differentiable=True)
             losses.append(problem.clean_loss(state))
         expected += torch.autograd.grad(sum(losses) / 5, weights)[0]
         start = state.detach()
@@ -180,7 +233,7 @@ def test_one_step_of_least_squares_has_a_closed_form():
 
     problem = Problem(
         lambda seed: ((theta,), ()),
-        lambda params, buffers, X, y, seed: (losses(params, buffers, X, y), buffers),
+        lambda params, buffers, X, y: (losses(params, buffers, X, y), buffers),
         losses,
         SGD(0.3),
         lambda rows: (X, y),
@@ -203,6 +256,43 @@ def test_segment_length_follows_the_budget(mlp_problem):
     assert lengths[0] == 1
     assert lengths[-1] == 50
     assert lengths[2] == pytest.approx(2 * lengths[1], abs=1)
+
+
+class TestRecording:
+    def test_batch_norm_statistics_are_carried(self):
+        problem, alpha = skorch_problem(BatchNormed, (3,)), random_alpha(12)
+        graph = hypergradient(problem, alpha, MINIBATCH)
+        recorded = hypergradient(problem, alpha, MINIBATCH, recording=Recording(problem, MINIBATCH, alpha))
+        assert relative_error(recorded.grad, graph.grad) < 1e-10
+        for a, b in zip(recorded.state.buffers, graph.state.buffers, strict=True):
+            torch.testing.assert_close(a, b)
+        assert graph.state.buffers[-1] == MINIBATCH.n_steps
+
+    def test_what_depends_on_values_is_refused(self):
+        problem, alpha = skorch_problem(Undecided, (3,)), random_alpha(12)
+        with pytest.raises(RecordingError):
+            Recording(problem, FULL_BATCH, alpha)
+
+    def test_a_value_that_was_baked_in_is_noticed(self, mlp_problem):
+        """A loss that reads a number of its own cannot be replayed."""
+        problem = mlp_problem()
+        calls = []
+
+        def changing(params, buffers, X, y):
+            calls.append(None)
+            losses, buffers = problem.train_losses(params, buffers, X, y)
+            return len(calls) * losses, buffers
+
+        with pytest.raises(RecordingError, match="does not give what the step itself gives"):
+            Recording(dataclasses.replace(problem, train_losses=changing), FULL_BATCH, random_alpha(12))
+
+    @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+    def test_compiled(self, mlp_problem):
+        problem, alpha = mlp_problem(n_rows=40), random_alpha(40)
+        plan = BatchPlan(40, -1, 5, seed=3)
+        recording = Recording(problem, plan, alpha, compile=True)
+        compiled = hypergradient(problem, alpha, plan, recording=recording)
+        assert relative_error(compiled.grad, hypergradient(problem, alpha, plan).grad) < 1e-10
 
 
 def test_divergence_is_reported_with_its_step(mlp_problem):
