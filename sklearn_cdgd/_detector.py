@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import time
 from numbers import Integral, Real
 
 import numpy as np
 import torch
 
-from ._base import BaseDetector, draw_seed
+from ._base import BaseDetector, TrainingData, draw_seed
 from ._compat import Interval, StrOptions, fit_context
 from ._decision import flag_by_prediction, flag_by_threshold
-from ._hypergradient import hypergradient
+from ._hypergradient import forecast, hypergradient
 from ._network import Network, trains_networks
 from ._outer import Trace, learn_alpha
 from ._recording import record
+from ._unroll import stacked
 from ._verdict import judge, stratified_folds
+
+# Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
+_STACKED_ROWS = 256
 
 
 class CorruptionDetector(BaseDetector):
@@ -71,8 +76,11 @@ class CorruptionDetector(BaseDetector):
     compile : bool, default=False
         Compile the inner steps with `torch.compile`. Takes some 10 to 40 seconds and a C++ compiler, and pays from some
         ten thousand inner steps on. Where it is not possible a warning says why, and the fit goes on without.
-    memory_budget : float, default=1e9
-        Bytes for what the reverse sweep keeps of an inner training; what does not fit is computed again.
+    memory_budget : float or None, default=None
+        Bytes for what the reverse sweep keeps of an inner training: the state before every inner step, or, for a net
+        whose steps cannot be recorded, the graph of as many steps as fit. What does not fit is computed again, at the
+        price of one more training pass; the result is the same to rounding. ``None`` takes an eighth of the machine's
+        memory.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
@@ -145,7 +153,7 @@ class CorruptionDetector(BaseDetector):
         "clean_weight": [Interval(Real, 0, None, closed="left")],
         "clean_fraction": [Interval(Real, 0, 1, closed="neither")],
         "compile": ["boolean"],
-        "memory_budget": [Interval(Real, 0, None, closed="neither")],
+        "memory_budget": [None, Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -169,7 +177,7 @@ class CorruptionDetector(BaseDetector):
         clean_weight=0.3,
         clean_fraction=0.2,
         compile=False,
-        memory_budget=1e9,
+        memory_budget=None,
         random_state=None,
         verbose=0,
     ):
@@ -222,18 +230,9 @@ class CorruptionDetector(BaseDetector):
         rng, seed = draw_seed(self.random_state)
         data = self._check_training_data(X, y, X_clean, y_clean, rng)
         network = Network(self.net, *data.noisy, len(data.classes), seed=seed)
-        problem = network.problem(data.noisy, data.clean)
         alpha = torch.ones(len(data.free), device=network.device)
-        recording = record(problem, network.plan(len(alpha), seed), alpha, compile=self.compile)
-
-        def objective(alpha, outer_step):
-            plans = [network.plan(len(alpha), seed + 1 + outer_step * self.n_inits + i) for i in range(self.n_inits)]
-            how = self._differentiation(plans[0])
-            results = [hypergradient(problem, alpha, plan, recording=recording, **how) for plan in plans]
-            return sum(r.value for r in results) / self.n_inits, sum(r.grad for r in results) / self.n_inits
-
         trace = learn_alpha(
-            objective,
+            self._outer_objective(network, data, seed),
             alpha,
             lr=self.outer_lr,
             eps=self.outer_eps,
@@ -260,14 +259,38 @@ class CorruptionDetector(BaseDetector):
         self.probabilities_, self.loss_ = verdict.probabilities, verdict.losses
         return self
 
-    def _differentiation(self, plan) -> dict:
-        """Return how one inner training is differentiated, in inner steps."""
-        per_epoch = plan.steps_per_epoch
-        return {
-            "memory_budget": self.memory_budget,
-            "truncation": None if self.truncation is None else self.truncation * per_epoch,
-            "clean_every": per_epoch if self.clean_every == "epoch" else self.clean_every,
+    def _outer_objective(self, network: Network, data: TrainingData, seed: int):
+        """Return the function of alpha and the outer step that gives the outer objective and its hypergradient."""
+        problem, alpha = network.problem(data.noisy, data.clean), torch.ones(len(data.free), device=network.device)
+        plan = network.plan(len(alpha), seed)
+        recording, n_trainings = None, self.n_inits
+        if self.n_inits > 2 and plan.rows_per_step <= _STACKED_ROWS:
+            recording = record(stacked(problem, self.n_inits), plan, alpha, compile=self.compile)
+        if recording is not None:
+            problem, n_trainings = recording.problem, 1
+        else:
+            recording = record(problem, plan, alpha, compile=self.compile)
+        options = {
+            "recording": recording,
+            "memory_budget": _default_memory_budget() if self.memory_budget is None else self.memory_budget,
+            "truncation": None if self.truncation is None else self.truncation * plan.steps_per_epoch,
+            "clean_every": plan.steps_per_epoch if self.clean_every == "epoch" else self.clean_every,
         }
+
+        def objective(alpha, outer_step):
+            first = seed + 1 + outer_step * self.n_inits
+            plans = [network.plan(len(alpha), first + n) for n in range(n_trainings)]
+            results = [hypergradient(problem, alpha, plan, **options) for plan in plans]
+            return sum(r.value for r in results) / n_trainings, sum(r.grad for r in results) / n_trainings
+
+        if self.verbose:
+            one, n_times = forecast(problem, alpha, plan, **options), n_trainings * self.max_iter
+            print(
+                f"[CorruptionDetector] forecast: {n_times * plan.n_steps} inner steps, "
+                f"about {n_times * one.seconds:.0f} s to learn alpha, {one.n_bytes / 1e6:.0f} MB beside the data",
+                flush=True,
+            )
+        return objective
 
     def _progress(self):
         if not self.verbose:
@@ -297,3 +320,11 @@ class CorruptionDetector(BaseDetector):
 
     def _review_order(self):
         return (self.alpha_, -self.loss_) if self.method == "alpha" else (-self.loss_, self.alpha_)
+
+
+def _default_memory_budget() -> float:
+    """Return an eighth of the machine's memory, in bytes: the same at every call, so that results are."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 8
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return 1e9

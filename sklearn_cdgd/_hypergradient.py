@@ -12,6 +12,7 @@ steps. Either way, what is not kept is computed again, and the result is the sam
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -104,6 +105,33 @@ def hypergradient(
     return Hypergradient(sweep.losses_so_far().mean().item(), sweep.grad, state)
 
 
+class Forecast(NamedTuple):
+    """What one hypergradient will take: seconds, and bytes beside the data."""
+
+    seconds: float
+    n_bytes: float
+
+
+def forecast(
+    problem: Problem, alpha: Tensor, plan: BatchPlan, *, recording: Recording | None, memory_budget: float, **options
+) -> Forecast:
+    """Time the first inner steps, and say what :func:`hypergradient` with the same arguments will take."""
+    state = problem.initial_state(plan.seed)
+    segment = 1 if recording is not None else segment_length(problem, state, alpha, plan, memory_budget)
+    n_steps = min(4, plan.n_steps)
+    start = time.perf_counter()
+    for _ in range(2):  # the first round warms up
+        sweep = _ReverseSweep(problem, alpha.detach(), plan, recording, segment, memory_budget, options["clean_every"])
+        start = time.perf_counter()
+        sweep.run(state, 0, n_steps)
+    seconds = (time.perf_counter() - start) * plan.n_steps / n_steps
+    window = options["truncation"] or plan.n_steps
+    n_states = -(-min(window, plan.n_steps) // segment)
+    n_bytes = min(n_states * state.n_bytes, 0.5 * memory_budget)
+    per_step = graph_bytes(problem, state, alpha, plan)
+    return Forecast(seconds, n_bytes + segment * per_step)
+
+
 @dataclass
 class _ReverseSweep:
     """Accumulates clean losses and gradient over the windows of one training."""
@@ -185,8 +213,7 @@ class _ReverseSweep:
 
     def _stretch(self, state: State, n_steps: int) -> int:
         """Return how many steps may lie between stored states so that the states fit in the memory budget."""
-        n_bytes = sum(t.numel() * t.element_size() for part in state for t in part)
-        most = max(2, int(0.5 * self.memory_budget / n_bytes))
+        most = max(2, int(0.5 * self.memory_budget / state.n_bytes))
         stretch = self.segment
         while n_steps > stretch * most:
             stretch *= most
@@ -268,10 +295,14 @@ class _States:
 
 
 def segment_length(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan, memory_budget: float) -> int:
-    """Return how many inner steps have a graph that fits in `memory_budget` bytes; at least one.
+    """Return how many inner steps have a graph that fits in `memory_budget` bytes; at least one."""
+    # Half is left to the stored states and to what the backward pass holds at once.
+    n_bytes = max(graph_bytes(problem, state, alpha, plan), 1)
+    return max(1, min(plan.n_steps, int(0.5 * memory_budget / n_bytes)))
 
-    The graph of the first step and its clean loss is built once, and what it saves is weighed.
-    """
+
+def graph_bytes(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan) -> int:
+    """Build the graph of the first step and its clean loss once, and weigh what it saves."""
     saved: dict[int, Tensor] = {}
 
     def weigh(tensor: Tensor) -> Tensor:
@@ -286,6 +317,4 @@ def segment_length(problem: Problem, state: State, alpha: Tensor, plan: BatchPla
         problem.clean_loss(after)
     for tensor in [*start.tracked, *problem.noisy(None), *problem.clean(None), weights]:
         saved.pop(tensor.untyped_storage().data_ptr(), None)
-    n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
-    # Half is left to the stored states and to what the backward pass holds at once.
-    return max(1, min(plan.n_steps, int(0.5 * memory_budget / max(n_bytes, 1))))
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())

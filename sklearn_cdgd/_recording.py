@@ -42,7 +42,7 @@ class Recording:
     """
 
     def __init__(self, problem: Problem, plan: BatchPlan, alpha: Tensor, *, compile: bool = False):
-        self._problem, self._compile = problem, compile
+        self.problem, self._compile = problem, compile
         _keep_freed_memory()
         state, other = (problem.initial_state(plan.seed + n).detach() for n in (0, 1))
         self._ends = tuple(torch.tensor([len(part) for part in state]).cumsum(0).tolist())
@@ -66,8 +66,8 @@ class Recording:
 
     def step(self, state: State, weights: Tensor, rows: Tensor | None, seed: int) -> State:
         """Replay :func:`~sklearn_cdgd._unroll.inner_step`."""
-        X, y = self._problem.noisy(rows)
-        with torch.no_grad(), self._problem.seeded(seed):
+        X, y = self.problem.noisy(rows)
+        with torch.no_grad(), self.problem.seeded(seed):
             return self._state(self._steps[len(y)](*_flat(state), weights, X, y))
 
     def pull(self, state: State, weights: Tensor, rows: Tensor | None, seed: int, adjoint: Tensors):
@@ -79,8 +79,8 @@ class Recording:
         share : Tensor of shape (n_batch,)
             The derivative by `weights`.
         """
-        X, y = self._problem.noisy(rows)
-        with torch.no_grad(), self._problem.seeded(seed):
+        X, y = self.problem.noisy(rows)
+        with torch.no_grad(), self.problem.seeded(seed):
             *adjoint, share = self._pulls[len(y)](*_flat(state), weights, X, y, *adjoint)
         return tuple(adjoint), share
 
@@ -99,17 +99,17 @@ class Recording:
 
     def _step(self, *tensors: Tensor) -> list[Tensor]:
         state, (weights, X, y) = self._state(tensors).leaves(), tensors[self._ends[-1] :]
-        return _flat(inner_step(self._problem, state, weights, X, y).detach())
+        return _flat(inner_step(self.problem, state, weights, X, y).detach())
 
     def _pull(self, *tensors: Tensor) -> list[Tensor]:
         state, (weights, X, y, *adjoint) = self._state(tensors).leaves(), tensors[self._ends[-1] :]
         weights = weights.detach().requires_grad_()
-        after = inner_step(self._problem, state, weights, X, y, differentiable=True)
+        after = inner_step(self.problem, state, weights, X, y, differentiable=True)
         return list(torch.autograd.grad(after.tracked, [*state.tracked, weights], adjoint, materialize_grads=True))
 
     def _clean(self, *tensors: Tensor) -> list[Tensor]:
         state, (X, y, share, *adjoint) = self._state(tensors).leaves(), tensors[self._ends[-1] :]
-        loss = self._problem.eval_losses(state.params, state.buffers, X, y).mean()
+        loss = self.problem.eval_losses(state.params, state.buffers, X, y).mean()
         grads = torch.autograd.grad(loss, state.params, materialize_grads=True)
         return [loss.detach(), *(t + share * g for t, g in zip(adjoint, grads, strict=True))]
 
@@ -117,13 +117,13 @@ class Recording:
         """Trace `function` on the tensors `seen`, and check the replay on others."""
         # Anything may go wrong in a tracer or a compiler; all of it means the same to the caller.
         try:
-            with self._problem.seeded(0):
+            with self.problem.seeded(0):
                 # The tracer tells tensors apart by identity, so no two may be the same.
                 graph = make_fx(function)(*[t.detach().clone() for t in seen])
             _tidy(graph)
-            with self._problem.seeded(1):
+            with self.problem.seeded(1):
                 expected = function(*unseen)
-            with self._problem.seeded(1), torch.no_grad(), warnings.catch_warnings():
+            with self.problem.seeded(1), torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # torch's compiler uses what torch deprecates
                 replay = _compiled(graph) if self._compile else graph
                 replayed = replay(*unseen)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -40,6 +40,11 @@ class State(NamedTuple):
     def tracked(self) -> Tensors:
         """The tensors that derivatives flow through."""
         return self.params + self.optimizer
+
+    @property
+    def n_bytes(self) -> int:
+        """The memory that one state takes."""
+        return sum(t.numel() * t.element_size() for part in self for t in part)
 
     def leaves(self) -> State:
         """Return the same values, cut off from their history, ready to be differentiated by."""
@@ -88,6 +93,30 @@ class Problem:
         return self.eval_losses(state.params, state.buffers, *self.clean(None)).mean()
 
 
+def stacked(problem: Problem, n_inits: int) -> Problem:
+    """Return the problem of training `n_inits` networks at once, from initialisations of their own.
+
+    The parameters get a leading axis of length `n_inits`. The weighted loss is summed over the networks, so that each
+    is trained as if alone, and the clean loss averaged. Worth it where the number of operations takes the time, not
+    their size. The networks share the order of the rows.
+    """
+    train_losses = torch.func.vmap(problem.train_losses, in_dims=(0, 0, None, None), randomness="different")
+    eval_losses = torch.func.vmap(problem.eval_losses, in_dims=(0, 0, None, None))
+
+    def initialize(seed):
+        parts = zip(*(problem.initialize(seed + n) for n in range(n_inits)), strict=True)
+        return tuple(tuple(torch.stack(t) for t in zip(*part, strict=True)) for part in parts)
+
+    def summed_train_losses(params, buffers, X, y):
+        losses, buffers = train_losses(params, buffers, X, y)
+        return losses.sum(0), buffers
+
+    def mean_eval_losses(params, buffers, X, y):
+        return eval_losses(params, buffers, X, y).mean(0)
+
+    return replace(problem, initialize=initialize, train_losses=summed_train_losses, eval_losses=mean_eval_losses)
+
+
 @dataclass(frozen=True)
 class BatchPlan:
     """Which rows each inner step sees: a function of the seed that can be asked in any order.
@@ -113,6 +142,10 @@ class BatchPlan:
     @property
     def full_batch(self) -> bool:
         return not 0 < self.batch_size < self.n_rows
+
+    @property
+    def rows_per_step(self) -> int:
+        return self.n_rows if self.full_batch else self.batch_size
 
     @property
     def steps_per_epoch(self) -> int:

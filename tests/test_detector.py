@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -29,6 +31,28 @@ def skorch_net(module=mlp, cls=NeuralNetClassifier, **options):
     if cls is NeuralNetClassifier:
         defaults["criterion"] = nn.CrossEntropyLoss
     return cls(module, **(defaults | options))
+
+
+class Undecided(nn.Module):
+    """Takes another way for other values, so its steps cannot be recorded."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = mlp()
+
+    def forward(self, X):
+        Z = self.layers(X)
+        return Z if Z.sum() > 0 else 2 * Z
+
+
+class Autocast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = mlp()
+
+    def forward(self, X):
+        with torch.autocast(X.device.type, dtype=torch.bfloat16):
+            return self.layers(X).float()
 
 
 def quick(cls=CorruptionDetector, **options):
@@ -259,6 +283,41 @@ class TestCorruptionDetector:
             assert ((alpha >= 0) & (alpha <= 1)).all()
             assert (alpha != exact).any(), options
 
+    def test_initialisations_trained_at_once_give_the_same_alpha(self, spheres, monkeypatch):
+        arrays = spheres()[:4]
+        at_once = quick(n_inits=3).fit(*arrays).alpha_
+        monkeypatch.setattr("sklearn_cdgd._detector._STACKED_ROWS", 0)
+        one_by_one = quick(n_inits=3).fit(*arrays).alpha_
+        np.testing.assert_allclose(at_once, one_by_one, atol=1e-4)
+
+    def test_a_net_that_cannot_be_recorded_is_differentiated_all_the_same(self, spheres):
+        arrays = spheres()[:4]
+        for options in ({}, {"n_inits": 3}):
+            alpha = quick(net=skorch_net(Undecided), **options).fit(*arrays).alpha_
+            assert alpha.std() > 0
+        with pytest.warns(UserWarning, match="could not be compiled and run uncompiled: .*"):
+            quick(net=skorch_net(Undecided), compile=True).fit(*arrays)
+
+    @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+    def test_compiled(self, spheres):
+        arrays = spheres()[:4]
+        expected = quick().fit(*arrays).alpha_
+        np.testing.assert_allclose(quick(compile=True).fit(*arrays).alpha_, expected, atol=1e-3)
+
+    def test_autocast_in_the_module(self, spheres):
+        """alpha stays in float32 while the module computes in bfloat16."""
+        arrays = spheres()[:4]
+        expected = quick().fit(*arrays).alpha_
+        alpha = quick(net=skorch_net(Autocast)).fit(*arrays).alpha_
+        assert np.corrcoef(alpha, expected)[0, 1] > 0.9
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_on_a_gpu(self, spheres):
+        X, y, X_clean, y_clean, _ = spheres()
+        expected = quick().fit(X, y, X_clean, y_clean).alpha_
+        detector = quick(net=skorch_net(device="cuda")).fit(X, y, X_clean, y_clean)
+        assert np.corrcoef(detector.alpha_, expected)[0, 1] > 0.9
+
     def test_cross_fitting_judges_rows_by_networks_that_did_not_see_them(self, spheres):
         """A network that can memorise everything agrees with every label it was trained on."""
         X, y, X_clean, y_clean, is_corrupted = spheres(rate=0.3, n_features=10)
@@ -284,7 +343,11 @@ class TestCorruptionDetector:
 
     def test_progress_line(self, spheres, capsys):
         quick(max_iter=2, verbose=1).fit(*spheres()[:4])
-        lines = capsys.readouterr().out.splitlines()
+        forecast, *lines = capsys.readouterr().out.splitlines()
+        assert re.fullmatch(
+            r"\[CorruptionDetector\] forecast: 80 inner steps, about \d+ s to learn alpha, \d+ MB beside the data",
+            forecast,
+        )
         assert len(lines) == 2
         assert lines[1].startswith("[CorruptionDetector] outer step 2/2: clean loss ")
         assert "% kept, 0 s left" in lines[1]

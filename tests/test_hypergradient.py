@@ -11,11 +11,11 @@ import torch
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from sklearn_cdgd._hypergradient import hypergradient, segment_length
+from sklearn_cdgd._hypergradient import forecast, hypergradient, segment_length
 from sklearn_cdgd._network import Network
 from sklearn_cdgd._optimizers import SGD
 from sklearn_cdgd._recording import Recording, RecordingError
-from sklearn_cdgd._unroll import BatchPlan, DivergenceError, Problem, inner_step
+from sklearn_cdgd._unroll import BatchPlan, DivergenceError, Problem, inner_step, stacked
 
 FULL_BATCH = BatchPlan(12, -1, 5, seed=3)
 MINIBATCH = BatchPlan(12, 5, 3, seed=3)
@@ -256,6 +256,29 @@ def test_segment_length_follows_the_budget(mlp_problem):
     assert lengths[0] == 1
     assert lengths[-1] == 50
     assert lengths[2] == pytest.approx(2 * lengths[1], abs=1)
+
+
+@pytest.mark.parametrize("plan", [FULL_BATCH, MINIBATCH], ids=["full batch", "minibatch"])
+def test_networks_trained_at_once(mlp_problem, plan):
+    """Three at once are the mean of three, but for the order of the rows, which they share."""
+    problem, alpha = mlp_problem(), random_alpha(12)
+    together = hypergradient(stacked(problem, 3), alpha, plan)
+    alone = []
+    for n in range(3):
+        own = dataclasses.replace(problem, initialize=lambda seed, n=n: problem.initialize(seed + n))
+        alone.append(hypergradient(own, alpha, plan))
+    assert relative_error(together.grad, sum(r.grad for r in alone) / 3) < 1e-12
+    assert together.value == pytest.approx(np.mean([r.value for r in alone]), rel=1e-12)
+
+
+def test_forecast(mlp_problem):
+    problem, alpha, plan = mlp_problem(n_rows=1000), random_alpha(1000), BatchPlan(1000, -1, 50, seed=0)
+    options = dict(memory_budget=1e9, truncation=None, clean_every=1)
+    state_bytes = problem.initial_state(0).n_bytes
+    graph = forecast(problem, alpha, plan, recording=None, **options)
+    recorded = forecast(problem, alpha, plan, recording=Recording(problem, plan, alpha), **options)
+    assert 0 < recorded.seconds < 10
+    assert 50 * state_bytes < recorded.n_bytes < graph.n_bytes
 
 
 class TestRecording:
