@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint bench-hypergradient clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -25,6 +25,10 @@ lint: .venv/installed
 # Two workers of one thread each: threads of two workers would fight over the cores.
 test: lint  ## ruff, import layers, tests and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+bench-hypergradient: .venv/installed  ## time and memory of a hypergradient, against other engines
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python benchmarks/bench_hypergradient.py $(QUICK)
 
 clean:  ## remove what the other targets made
 	rm -rf .venv .pytest_cache .ruff_cache suspicious_digits.png
