@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_array, check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ._network import task_of_net
+from ._task import Classification, Regression, Task, kind_of, naming
 
 # Two rows are the same if they differ by at most this share of every column's largest value.
 _ROW_TOLERANCE = 1e-5
@@ -23,16 +24,16 @@ class TrainingData(NamedTuple):
 
     Attributes
     ----------
-    noisy, clean : (X, codes)
-        float32 rows, and labels as positions in `classes`.
-    classes : ndarray of shape (n_classes,)
+    noisy, clean : (X, targets)
+        float32 rows, and targets as the task encodes them.
+    task : Task
     free : ndarray of shape (n_noisy,)
         False for rows that are assumed to be clean.
     """
 
     noisy: tuple[np.ndarray, np.ndarray]
     clean: tuple[np.ndarray, np.ndarray]
-    classes: np.ndarray
+    task: Task
     free: np.ndarray
 
     @property
@@ -128,9 +129,10 @@ class BaseDetector(BaseEstimator, ABC):
 
         Returns
         -------
-        frame : pandas.DataFrame of shape (n_noisy, 5)
-            On the index of the noisy set: the score (`alpha` or `score`), `is_corrupted`, `given_label`,
-            `suggested_label` and the `loss` of the given label.
+        frame : pandas.DataFrame with n_noisy rows
+            On the index of the noisy set: the score (`alpha` or `score`), `is_corrupted`, `given_label` and
+            `suggested_label` (`given_target` and `predicted_target` where y is no label; numbered if a row has
+            several), and the `loss`.
 
         Raises
         ------
@@ -145,8 +147,7 @@ class BaseDetector(BaseEstimator, ABC):
         columns = {
             "alpha" if hasattr(self, "alpha_") else "score": self._training_scores(),
             "is_corrupted": self._training_flags(),
-            "given_label": self.classes_[self._codes],
-            "suggested_label": self.classes_[self.probabilities_.argmax(axis=1)],
+            **self._task.columns(self._targets, self._answers),
             "loss": self.loss_,
         }
         return pd.DataFrame(columns, index=self._index)
@@ -159,9 +160,10 @@ class BaseDetector(BaseEstimator, ABC):
             given, missing = ("X_clean", "y_clean") if y_clean is None else ("y_clean", "X_clean")
             raise ValueError(f"{given} was given without {missing}. Pass both, or neither.")
         index = getattr(X, "index", None)
-        X, y = self._check_pair(X, y, "X", "y", reset=True)
+        kind = self._kind_of_task(y)
+        X, y = self._check_pair(X, y, "X", "y", kind, reset=True)
         if X_clean is None:
-            free = ~_stratified_draw(y, self.clean_fraction, rng)
+            free = ~_stratified_draw(y, self.clean_fraction, rng, by_label=kind is Classification)
             X_clean, y_clean = X[~free], y[~free]
             warnings.warn(
                 f"No clean set was given: {len(X_clean)} rows of X, drawn at random, are assumed to be right. "
@@ -171,34 +173,48 @@ class BaseDetector(BaseEstimator, ABC):
             )
         else:
             free = np.ones(len(y), dtype=bool)
-            X_clean, y_clean = self._check_pair(_unwrap(X_clean), _unwrap(y_clean), "X_clean", "y_clean", reset=False)
+            pair = _unwrap(X_clean), _unwrap(y_clean)
+            X_clean, y_clean = self._check_pair(*pair, "X_clean", "y_clean", kind, reset=False)
             if X_clean.shape[1:] != X.shape[1:]:
                 raise ValueError(f"X_clean has rows of shape {X_clean.shape[1:]}, X of shape {X.shape[1:]}.")
-        classes = _classes(y, y_clean)
-        codes, codes_clean = np.searchsorted(classes, y), np.searchsorted(classes, y_clean)
-        absent = np.setdiff1d(codes, codes_clean)
-        if len(absent):
-            warnings.warn(
-                f"The clean set has no row of class {', '.join(repr(c) for c in classes[absent].tolist())}. "
-                "Nothing verified speaks for these labels, so their rows are likely to be flagged: add clean rows.",
-                UserWarning,
-                stacklevel=4,
-            )
-        self.classes_ = classes
-        self._index, self._X, self._codes = index, X.reshape(len(X), -1), codes
-        return TrainingData((X, codes), (X_clean, codes_clean), classes, free)
+        self._task = task = kind.of(y, y_clean)
+        if kind is Classification:
+            self.classes_ = task.classes
+        targets = task.encode(y)
+        self._index, self._X, self._targets = index, X.reshape(len(X), -1), targets
+        return TrainingData((X, targets), (X_clean, task.encode(y_clean)), task, free)
 
-    def _check_pair(self, X, y, X_name, y_name, *, reset):
+    def _kind_of_task(self, y) -> type[Task]:
+        kind = self.task if self.task != "auto" else task_of_net(self.net)
+        if kind is None:
+            return kind_of(y)
+        return {"classification": Classification, "regression": Regression}[kind]
+
+    def _check_pair(self, X, y, X_name, y_name, kind: type[Task], *, reset):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires {y_name} to be passed, but the target {y_name} is None.")
-        with _naming(X_name), np.errstate(over="ignore"):  # too large for float32: the check finds it infinite
-            X = validate_data(self, X, reset=reset, dtype=np.float32, order="C", allow_nd=True)
-        with _naming(y_name):
-            y = _check_labels(y)
-            check_classification_targets(y)
+        with naming(X_name), np.errstate(over="ignore"):  # too large for float32: the check finds it infinite
+            X = validate_data(
+                self, X, reset=reset, dtype=np.float32, order="C", allow_nd=True, ensure_min_samples=2 if reset else 1
+            )
+        with naming(y_name):
+            y = kind.check(y)
         if len(X) != len(y):
-            raise ValueError(f"{X_name} and {y_name} differ in length: {len(X)} rows, but {len(y)} labels.")
+            raise ValueError(f"{X_name} and {y_name} differ in length: {len(X)} rows, but {len(y)} targets.")
         return X, y
+
+    def _remember_verdict(self, answers: np.ndarray, losses: np.ndarray, limit: float | None) -> None:
+        """Set the fitted attributes that say what the network or networks think of the noisy rows."""
+        self._answers, self.loss_ = answers, losses
+        if isinstance(self._task, Classification):
+            self.probabilities_ = answers
+        else:
+            self.predictions_, self.loss_limit_ = answers, limit
+
+    def _verdict(self) -> tuple:
+        """Return what the rules of the task ask for."""
+        limit = getattr(self, "loss_limit_", None) if self.loss_limit == "auto" else self.loss_limit
+        return self._targets, self._answers, self.loss_, limit
 
     # --- looking rows up --------------------------------------------------------------------------------------------
 
@@ -238,18 +254,22 @@ class BaseDetector(BaseEstimator, ABC):
         known = self._X
         scale = np.abs(known).max(axis=0)
         tolerance = _ROW_TOLERANCE * np.where(scale > 0, scale, 1)
-        codes = None if y is None else self._codes_of(y, len(X))
+        targets = None if y is None else self._encode_new(y, len(X))
         if (
             X.shape == known.shape
             and (np.abs(X - known) <= tolerance).all()
-            and (y is None or (codes == self._codes).all())
+            and (y is None or np.array_equal(targets, self._targets))
         ):
             return np.arange(len(X))
 
         order = np.argsort(self._training_scores(), kind="stable")
-        labelled = (lambda row, code: row.tobytes()) if y is None else (lambda row, code: (row.tobytes(), code))
-        exact = {labelled(known[n], self._codes[n]): n for n in reversed(order)}
-        found = np.array([exact.get(labelled(row, None if y is None else codes[i]), -1) for i, row in enumerate(X)])
+
+        def key(row, target):
+            return row.tobytes() if y is None else (row.tobytes(), target.tobytes())
+
+        exact = {key(known[n], self._targets[n]): n for n in reversed(order)}
+        asked = self._targets[:1].repeat(len(X), axis=0) if y is None else targets
+        found = np.array([exact.get(key(*pair), -1) for pair in zip(X, asked, strict=True)])
         # A row that went through a transformer again differs in its last bits.
         rest = np.flatnonzero(found < 0)
         if len(rest):
@@ -258,47 +278,17 @@ class BaseDetector(BaseEstimator, ABC):
             for i, candidates in zip(rest, near, strict=True):
                 candidates = order[np.sort(candidates)]
                 if y is not None:
-                    candidates = candidates[self._codes[candidates] == codes[i]]
+                    same = self._targets[candidates] == targets[i]
+                    candidates = candidates[same.reshape(len(candidates), targets[i].size).all(axis=1)]
                 found[i] = candidates[0] if len(candidates) else -1
         return found
 
-    def _codes_of(self, y, n_rows: int) -> np.ndarray:
-        with _naming("y"):
-            y = _check_labels(y)
-        if len(y) != n_rows:
-            raise ValueError(f"X has {n_rows} rows, but y has {len(y)}.")
-        if not np.isin(y, self.classes_).all():
-            unknown = np.setdiff1d(y, self.classes_).tolist()
-            raise ValueError(f"y has labels that were not seen in fit: {unknown}. Known are {self.classes_.tolist()}.")
-        return np.searchsorted(self.classes_, y)
-
-
-def _check_labels(y) -> np.ndarray:
-    return column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
-
-
-@contextmanager
-def _naming(argument: str):
-    """Say which argument a message of scikit-learn is about; it calls them X and y whatever they are."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{argument}: {error}") from error
-
-
-def _classes(y: np.ndarray, y_clean: np.ndarray) -> np.ndarray:
-    try:
-        classes = unique_labels(y, y_clean)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"y and y_clean hold labels of different types that cannot be sorted together: {error}. "
-            "Use either strings or numbers in both."
-        ) from error
-    if len(classes) < 2:
-        raise ValueError(
-            f"y and y_clean hold one class only, {classes.tolist()[0]!r}: at least two classes are needed."
-        )
-    return classes
+    def _encode_new(self, y, n_rows: int) -> np.ndarray:
+        with naming("y"):
+            targets = self._task.encode(self._task.check(y))
+        if len(targets) != n_rows:
+            raise ValueError(f"X has {n_rows} rows, but y has {len(targets)}.")
+        return targets
 
 
 def _unwrap(given):
@@ -306,11 +296,12 @@ def _unwrap(given):
     return given[0] if isinstance(given, tuple) and len(given) == 1 else given
 
 
-def _stratified_draw(y: np.ndarray, fraction: float, rng: np.random.RandomState) -> np.ndarray:
-    """Return a mask with about `fraction` of the rows of every class, and at least one of each."""
+def _stratified_draw(y: np.ndarray, fraction: float, rng: np.random.RandomState, *, by_label: bool) -> np.ndarray:
+    """Return a mask with about `fraction` of the rows; where there are labels, of every label and at least one."""
     drawn = np.zeros(len(y), dtype=bool)
-    for label in np.unique(y):
-        rows = np.flatnonzero(y == label)
+    strata = [y == label for label in np.unique(y)] if by_label else [np.ones(len(y), dtype=bool)]
+    for stratum in strata:
+        rows = np.flatnonzero(stratum)
         drawn[rng.choice(rows, max(1, round(fraction * len(rows))), replace=False)] = True
     return drawn
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from ._base import BaseDetector, TrainingData, draw_seed
-from ._compat import Interval, fit_context
-from ._decision import flag_by_prediction
+from ._compat import Interval, StrOptions, fit_context
+from ._decision import loss_limit
 from ._network import Network, trains_networks
-from ._unroll import State, train, train_early_stopped
-from ._verdict import assess
+from ._unroll import State, train_early_stopped
+from ._verdict import assess, judge
 
 
 class _BaselineDetector(BaseDetector):
@@ -21,18 +21,22 @@ class _BaselineDetector(BaseDetector):
 
     _parameter_constraints = {
         "net": "no_validation",
+        "task": [StrOptions({"auto", "classification", "regression"})],
+        "loss_limit": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "clean_fraction": [Interval(Real, 0, 1, closed="neither")],
         "random_state": ["random_state"],
     }
 
-    def __init__(self, net=None, *, clean_fraction=0.2, random_state=None):
+    def __init__(self, net=None, *, task="auto", loss_limit="auto", clean_fraction=0.2, random_state=None):
         self.net = net
+        self.task = task
+        self.loss_limit = loss_limit
         self.clean_fraction = clean_fraction
         self.random_state = random_state
 
     @abstractmethod
-    def _train(self, network: Network, data: TrainingData, seed: int) -> State:
-        """Return the state of the trained network; may set fitted attributes."""
+    def _train(self, network: Network, data: TrainingData, seed: int, rng) -> tuple[State, np.ndarray]:
+        """Return the trained network, and the losses of clean rows under networks that were not trained on them."""
 
     @fit_context(prefer_skip_nested_validation=True)
     @trains_networks
@@ -61,17 +65,18 @@ class _BaselineDetector(BaseDetector):
         """
         rng, seed = draw_seed(self.random_state)
         data = self._check_training_data(X, y, X_clean, y_clean, rng)
-        network = Network(self.net, *data.noisy, len(data.classes), seed=seed)
-        state = self._train(network, data, seed)
+        network = Network(self.net, *data.noisy, data.task.n_classes, seed=seed)
+        state, clean_losses = self._train(network, data, seed, rng)
         self.net_ = network.fitted(state)
-        self.probabilities_, self.loss_ = assess(network, state, *data.noisy)
+        self._remember_verdict(*assess(network, state, *data.noisy), loss_limit(clean_losses))
         return self
 
     def _training_scores(self):
-        return self.probabilities_[np.arange(len(self._codes)), self._codes]
+        return self._task.scores(*self._verdict())
 
     def _training_flags(self):
-        return flag_by_prediction(self.probabilities_, self._codes)
+        self._validate_params()
+        return self._task.flags(*self._verdict())
 
     def _review_order(self):
         return (-self.loss_,)
@@ -86,6 +91,8 @@ class NoisySetDetector(_BaselineDetector):
     ----------
     net : None, skorch.NeuralNet, or torch.nn.Module class, instance or factory, default=None
         As in :class:`CorruptionDetector`.
+    task, loss_limit
+        As in :class:`CorruptionDetector`.
     clean_fraction : float, default=0.2
         Share of the rows that stand in for a clean set when ``fit`` is given none.
     random_state : int, RandomState instance or None, default=None
@@ -95,10 +102,15 @@ class NoisySetDetector(_BaselineDetector):
     net_ : skorch.NeuralNet
         The trained network. It predicts positions in `classes_`.
     probabilities_ : ndarray of shape (n_noisy, n_classes)
-        What the network says of every noisy row.
+        Classification: what the network says of every noisy row.
+    predictions_ : ndarray of shape (n_noisy, ...)
+        Regression: what the network predicts for every noisy row.
+    loss_limit_ : float
+        Regression: the limit that ``loss_limit="auto"`` stands for.
     loss_ : ndarray of shape (n_noisy,)
-        Loss of the given label of every noisy row.
+        Loss of every noisy row.
     classes_ : ndarray of shape (n_classes,)
+        Classification only.
     clean_loss_curve_ : ndarray of shape (n_epochs,)
         Clean loss after every epoch.
     n_features_in_ : int
@@ -120,12 +132,12 @@ class NoisySetDetector(_BaselineDetector):
     (250,)
     """
 
-    def _train(self, network, data, seed):
+    def _train(self, network, data, seed, rng):
         problem = network.problem(data.noisy, data.clean)
         weights = torch.ones(len(data.free), device=network.device)
         state, clean_losses = train_early_stopped(problem, weights, network.plan(len(weights), seed))
         self.clean_loss_curve_ = np.array(clean_losses)
-        return state
+        return state, network.row_losses(state, *data.clean)
 
 
 class CleanSetDetector(_BaselineDetector):
@@ -134,6 +146,8 @@ class CleanSetDetector(_BaselineDetector):
     Parameters
     ----------
     net : None, skorch.NeuralNet, or torch.nn.Module class, instance or factory, default=None
+        As in :class:`CorruptionDetector`.
+    task, loss_limit
         As in :class:`CorruptionDetector`.
     clean_fraction : float, default=0.2
         Share of the rows that stand in for a clean set when ``fit`` is given none.
@@ -144,10 +158,15 @@ class CleanSetDetector(_BaselineDetector):
     net_ : skorch.NeuralNet
         The trained network. It predicts positions in `classes_`.
     probabilities_ : ndarray of shape (n_noisy, n_classes)
-        What the network says of every noisy row.
+        Classification: what the network says of every noisy row.
+    predictions_ : ndarray of shape (n_noisy, ...)
+        Regression: what the network predicts for every noisy row.
+    loss_limit_ : float
+        Regression: the limit that ``loss_limit="auto"`` stands for.
     loss_ : ndarray of shape (n_noisy,)
-        Loss of the given label of every noisy row.
+        Loss of every noisy row.
     classes_ : ndarray of shape (n_classes,)
+        Classification only.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Defined when `X` has string column names.
@@ -167,7 +186,12 @@ class CleanSetDetector(_BaselineDetector):
     (250,)
     """
 
-    def _train(self, network, data, seed):
-        problem = network.problem(data.clean, data.clean)
-        weights = torch.ones(len(data.clean[0]), device=network.device)
-        return train(problem, weights, network.plan(len(weights), seed))
+    def _train(self, network, data, seed, rng):
+        n_clean = len(data.clean[0])
+        everyone = np.ones(n_clean)
+        # The verdict on its own training rows, cross-fitted: one row cannot be left out of itself.
+        n_folds = min(5, n_clean) if n_clean > 1 else None
+        verdict = judge(
+            network, data.clean, data.clean, everyone, clean_weight=0, n_folds=n_folds, n_judges=1, seed=seed, rng=rng
+        )
+        return verdict.state, verdict.losses

@@ -13,3 +13,16 @@ def flag_by_threshold(alpha: np.ndarray, threshold: float) -> np.ndarray:
 def flag_by_prediction(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """CDGD_T: flag the rows whose given label is not the most probable one."""
     return probabilities.argmax(axis=1) != codes
+
+
+def flag_by_loss(losses: np.ndarray, limit: float) -> np.ndarray:
+    """CDGD_T without labels: flag the rows whose loss is above `limit`."""
+    return losses > limit
+
+
+def loss_limit(clean_losses: np.ndarray, share: float = 0.95) -> float:
+    """Return the loss that `share` of the clean rows stay below, under networks that did not see them.
+
+    About ``1 - share`` of the good rows are flagged by it.
+    """
+    return float(np.quantile(clean_losses, share))

@@ -11,13 +11,13 @@ import torch
 
 from ._base import BaseDetector, TrainingData, draw_seed
 from ._compat import Interval, StrOptions, fit_context
-from ._decision import flag_by_prediction, flag_by_threshold
+from ._decision import flag_by_threshold, loss_limit
 from ._hypergradient import forecast, hypergradient
 from ._network import Network, trains_networks
 from ._outer import Trace, learn_alpha
 from ._recording import record
 from ._unroll import stacked
-from ._verdict import judge, stratified_folds
+from ._verdict import judge
 
 # Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
 _STACKED_ROWS = 256
@@ -34,14 +34,23 @@ class CorruptionDetector(BaseDetector):
     ----------
     net : None, skorch.NeuralNet, or torch.nn.Module class, instance or factory, default=None
         The network to be trained. It is cloned, never changed. A skorch net brings its criterion, optimiser
-        (`torch.optim.SGD`), learning rate, batch size (-1 is full batch) and number of epochs; its validation split
-        and callbacks are not used. A plain module is trained by SGD with momentum; it returns one column per class
-        (logits or probabilities), or a single column of logits for two classes. A module instance stands for its
-        architecture: its layers are initialised afresh before every training, except frozen ones. ``None`` builds a
-        network with one hidden layer that scales its input itself.
+        (`torch.optim.SGD`, `Adam` or `AdamW`), learning rate, batch size (-1 is full batch) and number of epochs; its
+        validation split and callbacks are not used. A plain module is trained by SGD with momentum; it returns one
+        column per class (logits or probabilities), or a single column of logits for two classes. A module instance
+        stands for its architecture: its layers are initialised afresh before every training, except frozen ones.
+        ``None`` builds a network with one hidden layer that scales its input itself.
     method : {"trained", "alpha"}, default="trained"
         What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose given label is not what the network trained with alpha
-        predicts, ``"alpha"`` (CDGD_alpha) rows with alpha below `threshold`. Read when ``predict`` is called.
+        predicts, or in regression rows whose loss is above `loss_limit`; ``"alpha"`` (CDGD_alpha) rows with alpha below
+        `threshold`. Read when ``predict`` is called.
+    task : {"auto", "classification", "regression"}, default="auto"
+        What y holds. ``"auto"`` goes by the kind of net, and else by y: numbers that are not whole, more than 20
+        different ones of which the average one stands in fewer than ten rows, or several columns are regression. A net
+        with a criterion of its own is trained as it asks for in either case; in regression its targets are passed on
+        as float32, and rows are flagged by their loss.
+    loss_limit : "auto" or float, default="auto"
+        Regression: ``method="trained"`` flags rows whose loss is above. ``"auto"`` takes what 95 % of the clean rows
+        stay below under networks that did not see them. Read when ``predict`` is called.
     threshold : float, default=0.5
         In [0, 1]; used by ``method="alpha"``. Read when ``predict`` is called, so no new fit is needed to change it.
     max_iter : int, default=24
@@ -94,7 +103,11 @@ class CorruptionDetector(BaseDetector):
         The network trained with alpha on the whole noisy set (and the clean rows): the cleaned-up model. It predicts
         positions in `classes_`.
     probabilities_ : ndarray of shape (n_noisy, n_classes)
-        What the judging networks say of every noisy row.
+        Classification: what the judging networks say of every noisy row.
+    predictions_ : ndarray of shape (n_noisy, ...)
+        Regression: what the judging networks predict for every noisy row.
+    loss_limit_ : float
+        Regression: the limit that ``loss_limit="auto"`` stands for.
     loss_ : ndarray of shape (n_noisy,)
         Loss of the given label of every noisy row under the judging networks.
     classes_ : ndarray of shape (n_classes,)
@@ -138,6 +151,8 @@ class CorruptionDetector(BaseDetector):
 
     _parameter_constraints = {
         "net": "no_validation",
+        "task": [StrOptions({"auto", "classification", "regression"})],
+        "loss_limit": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "method": [StrOptions({"trained", "alpha"})],
         "threshold": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -162,6 +177,8 @@ class CorruptionDetector(BaseDetector):
         self,
         net=None,
         *,
+        task="auto",
+        loss_limit="auto",
         method="trained",
         threshold=0.5,
         max_iter=24,
@@ -182,6 +199,8 @@ class CorruptionDetector(BaseDetector):
         verbose=0,
     ):
         self.net = net
+        self.task = task
+        self.loss_limit = loss_limit
         self.method = method
         self.threshold = threshold
         self.max_iter = max_iter
@@ -229,7 +248,7 @@ class CorruptionDetector(BaseDetector):
         """
         rng, seed = draw_seed(self.random_state)
         data = self._check_training_data(X, y, X_clean, y_clean, rng)
-        network = Network(self.net, *data.noisy, len(data.classes), seed=seed)
+        network = Network(self.net, *data.noisy, data.task.n_classes, seed=seed)
         alpha = torch.ones(len(data.free), device=network.device)
         trace = learn_alpha(
             self._outer_objective(network, data, seed),
@@ -244,19 +263,19 @@ class CorruptionDetector(BaseDetector):
         self.alpha_ = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
         self.n_iter_, self.clean_loss_curve_ = len(trace.values), np.array(trace.values)
 
-        folds = None if self.cv is None else stratified_folds(data.noisy[1], self.cv, rng)
         verdict = judge(
             network,
             data.noisy,
             data.clean,
             self.alpha_,
             clean_weight=self.clean_weight if data.has_clean_set else 0,
-            folds=folds,
+            n_folds=self.cv,
             n_judges=self.n_judges,
             seed=seed,
+            rng=rng,
         )
         self.net_ = network.fitted(verdict.state)
-        self.probabilities_, self.loss_ = verdict.probabilities, verdict.losses
+        self._remember_verdict(verdict.answers, verdict.losses, loss_limit(verdict.clean_losses))
         return self
 
     def _outer_objective(self, network: Network, data: TrainingData, seed: int):
@@ -316,7 +335,7 @@ class CorruptionDetector(BaseDetector):
         self._validate_params()
         if self.method == "alpha":
             return flag_by_threshold(self.alpha_, self.threshold)
-        return flag_by_prediction(self.probabilities_, self._codes)
+        return self._task.flags(*self._verdict())
 
     def _review_order(self):
         return (self.alpha_, -self.loss_) if self.method == "alpha" else (-self.loss_, self.alpha_)

@@ -14,12 +14,22 @@ import inspect
 import numpy as np
 import torch
 from sklearn.base import clone
-from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier
+from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from skorch.utils import to_tensor
 from torch import nn
 
-from ._optimizers import SGD, Optimizer
-from ._unroll import BatchPlan, Problem, State
+from ._default_network import DefaultNetwork, ScaledHuberLoss, robust_scaling, stable_lr, target_units
+from ._modules import (
+    Called,
+    LazyModule,
+    lazy_tensors,
+    refuse_once_differentiable,
+    reset,
+    second_derivative_error,
+    twice_differentiable,
+)
+from ._optimizers import SGD, Adam, Grouped, Optimizer
+from ._unroll import BatchPlan, Problem, State, inner_step
 
 # Rows per forward pass where nothing is differentiated.
 _CHUNK = 4096
@@ -36,51 +46,6 @@ def trains_networks(method):
     return with_gradients
 
 
-class DefaultNetwork(nn.Module):
-    """The network that stands in when the user brings none: robust scaling and one hidden ReLU layer.
-
-    Inputs are centred by the median and divided by the quartile range of the training rows, then bent smoothly into
-    (-3, 3), as in RealMLP (arXiv 2407.04491), so that unscaled columns and outliers do no harm.
-
-    Parameters
-    ----------
-    center, scale : array-like of shape (n_features,)
-        What is subtracted from, and then multiplied with, every row.
-    n_outputs : int
-        Number of classes.
-    n_hidden : int, default=200
-        Hidden units.
-    """
-
-    def __init__(self, center, scale, n_outputs, n_hidden=200):
-        super().__init__()
-        self.register_buffer("center", torch.as_tensor(center, dtype=torch.float32))
-        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
-        self.hidden = nn.Linear(len(self.center), n_hidden)
-        self.output = nn.Linear(n_hidden, n_outputs)
-
-    def forward(self, X):
-        Z = smooth_clip((X.flatten(1) - self.center) * self.scale)
-        return self.output(torch.relu(self.hidden(Z)))
-
-
-def smooth_clip(Z):
-    """Bend numbers into (-3, 3); small ones hardly change."""
-    return Z / (1 + (Z / 3) ** 2) ** 0.5
-
-
-def robust_scaling(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the median and the factor of every column; a constant column gets the factor 0."""
-    X = X.reshape(len(X), -1).astype(np.float64)
-    low, center, high = np.quantile(X, [0.25, 0.5, 0.75], axis=0)
-    spread = X.max(axis=0) - X.min(axis=0)
-    # A column with most of its mass on one value has no quartile range; half its range stands in.
-    spread = np.where(high > low, high - low, spread / 2)
-    # Below float32's resolution around the median a spread is rounding.
-    known = spread > 1e-6 * np.abs(center)
-    return center, np.where(known, 1 / np.where(known, spread, 1), 0.0)
-
-
 class Network:
     """A user's net, ready to be trained again and again from fresh initialisations.
 
@@ -90,9 +55,10 @@ class Network:
         Never changed: a clone is used. ``None`` builds a :class:`DefaultNetwork` from the data.
     X : ndarray of shape (n_rows, ...)
         Rows that the net will be trained on; decide the scaling of the default network.
-    codes : ndarray of shape (n_rows,)
-        Labels as 0 .. n_classes - 1.
-    n_classes : int
+    targets : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        Labels as 0 .. n_classes - 1, or numbers.
+    n_classes : int or None
+        ``None`` if the targets are numbers.
     seed : int
         Seed of the first initialisation.
 
@@ -104,18 +70,23 @@ class Network:
         If the net does not fit the data, has no loss per row, or has an optimiser that cannot be differentiated.
     """
 
-    def __init__(self, net, X, codes, n_classes, *, seed):
+    def __init__(self, net, X, targets, n_classes, *, seed):
         self.n_classes = n_classes
-        self._spec = _as_skorch(net, X, n_classes)
+        self._spec = _as_skorch(_copyable(net, X), X, targets, n_classes)
         with _seeded(seed, self._spec.device):
             self._net = copy.deepcopy(self._spec).initialize()
+            if lazy_tensors(self._net.module_):
+                self._spec.set_params(module=LazyModule(self._spec.module, X).build)
+                with _applying_to(X, n_classes):
+                    self._net = copy.deepcopy(self._spec).initialize()
             # Callbacks that fit the module to the data, such as skorch's InputShapeSetter, act here.
-            self._net.notify("on_train_begin", X=X, y=codes)
+            self._net.notify("on_train_begin", X=X, y=targets)
         self._spec.set_params(**{f"module__{k}": v for k, v in self._net.get_params_for("module").items()})
         self._losses = _RowLosses(self._net)
         self.optimizer = _differentiable(self._net)
         self._params, self._buffers = _names(self._losses)
-        self._check_two_rows(X, codes, seed)
+        self._check_output(X, targets, seed)
+        self._check_two_rows(X, targets, seed)
 
     @property
     def device(self):
@@ -144,7 +115,10 @@ class Network:
         if self._losses.training != training:
             self._losses.train(training)
         tensors = dict(zip(self._params + self._buffers, params + buffers, strict=True))
-        return torch.func.functional_call(self._losses, tensors, (X, y))
+        with contextlib.ExitStack() as stack:
+            for kernels in self._losses.kernels:
+                stack.enter_context(kernels())
+            return torch.func.functional_call(self._losses, tensors, (X, y))
 
     # --- what the estimators use ------------------------------------------------------------------------------------
 
@@ -164,9 +138,9 @@ class Network:
         """Return the net's own schedule for `n_rows` rows."""
         return BatchPlan(n_rows, self._net.batch_size, self._net.max_epochs, seed)
 
-    def row_losses(self, state: State, X, codes) -> np.ndarray:
+    def row_losses(self, state: State, X, targets) -> np.ndarray:
         """Return the loss of every row under the trained state."""
-        rows = self._data_set(X, codes)
+        rows = self._data_set(X, targets)
         with torch.no_grad():
             parts = [
                 self.eval_losses(state.params, state.buffers, *rows(chunk))
@@ -174,8 +148,20 @@ class Network:
             ]
         return torch.cat(parts).cpu().numpy().astype(np.float64)
 
-    def probabilities(self, state: State, X) -> np.ndarray:
-        """Return the class probabilities of every row under the trained state, shape (n_rows, n_classes)."""
+    def answers(self, state: State, X) -> np.ndarray:
+        """Return what the trained state says of every row: class probabilities, or predictions."""
+        return self._predictions(state, X) if self.n_classes is None else self._probabilities(state, X)
+
+    def _predictions(self, state: State, X) -> np.ndarray:
+        net = self.fitted(state)
+        net.module_.eval()
+        with torch.no_grad():
+            parts = [net.infer(chunk) for chunk in to_tensor(X, self.device).split(_CHUNK)]
+        outputs = torch.cat([part[0] if isinstance(part, tuple) else part for part in parts])
+        outputs = outputs.cpu().numpy().astype(np.float64)
+        return outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs
+
+    def _probabilities(self, state: State, X) -> np.ndarray:
         with _seeded(0, self._net.device):  # a DataLoader draws from the global generator
             probabilities = self.fitted(state).predict_proba(X).astype(np.float64)
         # A net may have more outputs than there are classes in the data.
@@ -195,30 +181,50 @@ class Network:
                 tensor.copy_(ours[name])
         return net
 
-    def _data_set(self, X, codes):
-        X, y = to_tensor(X, self._net.device), to_tensor(self._targets(codes), self._net.device)
+    def _data_set(self, X, targets):
+        X, y = to_tensor(X, self._net.device), to_tensor(self._as_the_net_takes_them(targets), self._net.device)
 
         def rows(chosen):
             return (X, y) if chosen is None else (X[chosen], y[chosen])
 
         return rows
 
-    def _targets(self, codes):
-        binary = isinstance(self._net, NeuralNetBinaryClassifier)
-        return codes.astype(np.float32 if binary else np.int64)
+    def _as_the_net_takes_them(self, targets: np.ndarray) -> np.ndarray:
+        if self.n_classes is not None:
+            return targets.astype(np.float32 if isinstance(self._net, NeuralNetBinaryClassifier) else np.int64)
+        # A column against a row would be broadcast to a square.
+        if isinstance(self._net, NeuralNetRegressor) and targets.ndim == 1:
+            targets = targets[:, None]
+        return targets.astype(np.float32)
+
+    def _check_output(self, X, targets, seed) -> None:
+        """See that a regressor returns what it is compared with: other shapes would be broadcast to a square."""
+        if not isinstance(self._net, NeuralNetRegressor):
+            return
+        rows = np.resize(np.arange(len(X)), 2)
+        X, y = self._data_set(X[rows], targets[rows])(None)
+        with _seeded(seed, self.device), torch.no_grad(), _applying_to(X, self.n_classes):
+            output = self._net.infer(X)
+        if output.shape != y.shape:
+            raise ValueError(
+                f"net returns an output of shape {tuple(output.shape)} for two rows with targets of shape "
+                f"{tuple(y.shape)}. The module must end in {y.shape[1]} output{'s' * (y.shape[1] > 1)}."
+            )
 
     # --- preflight --------------------------------------------------------------------------------------------------
 
     def _check_two_rows(self, X, codes, seed) -> None:
         """Run two rows through the net, so that what cannot work fails before any training starts."""
         rows = np.resize(np.arange(len(X)), 2)
-        X, y = self._data_set(X[rows], codes[rows])(None)
+        two_rows = X[rows], codes[rows]
+        X, y = self._data_set(*two_rows)(None)
         params, buffers = self.initialize(seed)
-        with _seeded(seed, self.device), _applying_to(X, self.n_classes):
+        with _seeded(seed, self.device), _applying_to(X, self.n_classes), Called() as called:
             before = _generator_state(self.device)
             losses, after = self.train_losses(params, buffers, X, y)
             # A net that draws no random number needs no seed per step, a buffer that training leaves alone no copy.
             self._stochastic = not torch.equal(before, _generator_state(self.device))
+        self._losses.kernels = twice_differentiable(self._net.module_, called.functions)
         if not torch.isfinite(losses).all():
             raise ValueError(
                 "The loss of net is not finite at its initialisation. NeuralNetClassifier's default criterion expects "
@@ -227,6 +233,25 @@ class Network:
             )
         moving = [not torch.equal(a, b) for a, b in zip(buffers, after, strict=True)]
         self._buffers = tuple(name for name, moves in zip(self._buffers, moving, strict=True) if moves)
+        self._check_second_derivative(self.problem(two_rows, two_rows), torch.ones_like(losses), seed)
+
+    def _check_second_derivative(self, problem, weights, seed) -> None:
+        """Differentiate one inner step, so that an operation without a second derivative is named."""
+        start, (X, y) = problem.initial_state(seed).leaves(), problem.noisy(None)
+        weights = weights.detach().requires_grad_()
+        try:
+            with problem.seeded(seed):
+                after = inner_step(problem, start, weights, X, y, differentiable=True)
+            refuse_once_differentiable(after.tracked)
+            inputs, cotangents = [*start.tracked, weights], [torch.ones_like(t) for t in after.tracked]
+            torch.autograd.grad(after.tracked, inputs, cotangents, materialize_grads=True)
+        except RuntimeError as error:
+            modules = [(f"layer {n!r}" if n else "module", m) for n, m in self._net.module_.named_modules()]
+            if isinstance(self._net.criterion_, nn.Module):
+                modules.append(("criterion", self._net.criterion_))
+            with problem.seeded(seed):
+                forward = functools.partial(self.train_losses, start.params, start.buffers, X, y)
+                raise second_derivative_error(error, modules, forward) from error
 
 
 class _RowLosses(nn.Module):
@@ -235,9 +260,11 @@ class _RowLosses(nn.Module):
     def __init__(self, net):
         super().__init__()
         self.module = net.module_
+        self.kernels = []  # contexts of a call
         if hasattr(net.criterion_, "reduction"):
             net.criterion_.reduction = "none"
         self.__dict__["net"] = net
+        self.train()  # layers may come in another mode than the rest
 
     def forward(self, X, y):
         losses = self.net.get_loss(self.net.infer(X), y, X=X, training=self.training)
@@ -249,38 +276,59 @@ class _RowLosses(nn.Module):
         return losses.flatten(1).mean(1) if losses.dim() > 1 else losses
 
 
-def _as_skorch(net, X, n_classes) -> NeuralNet:
+def task_of_net(net) -> str | None:
+    """Return what a skorch net is for, ``None`` if that is for its targets to say."""
+    if isinstance(net, NeuralNetRegressor):
+        return "regression"
+    return "classification" if isinstance(net, NeuralNetClassifier | NeuralNetBinaryClassifier) else None
+
+
+def _as_skorch(net, X, targets, n_classes) -> NeuralNet:
     """Return an uninitialised skorch net of our own."""
     if net is None:
-        center, scale = robust_scaling(X)
-        return NeuralNetClassifier(
-            DefaultNetwork,
-            module__center=center,
-            module__scale=scale,
-            module__n_outputs=n_classes,
-            **(_DEFAULTS | {"lr": _stable_lr(X, center, scale)}),
-        )
+        return _default_net(X, targets, n_classes)
     if isinstance(net, type) and issubclass(net, NeuralNet):
         raise TypeError(
             f"net must be an instance of a skorch net; got the class {net.__name__}. Call it with a module."
         )
     if isinstance(net, NeuralNet):
         net = clone(net).set_params(verbose=0)
-        if isinstance(net, NeuralNetBinaryClassifier) and n_classes > 2:
+        if isinstance(net, NeuralNetBinaryClassifier) and n_classes is not None and n_classes > 2:
             raise ValueError(
                 f"net is a NeuralNetBinaryClassifier, but y has {n_classes} classes. Use NeuralNetClassifier."
             )
         return net
     if isinstance(net, nn.Module) or (isinstance(net, type) and issubclass(net, nn.Module)) or inspect.isroutine(net):
-        return _wrap_module(net, X, n_classes)
+        return _wrap_module(net, X, targets, n_classes)
     raise TypeError(
         "net must be None, a skorch NeuralNet, or a torch nn.Module (class, instance or a function that returns one); "
         f"got {type(net).__name__}."
     )
 
 
-def _wrap_module(module, X, n_classes) -> NeuralNet:
+def _default_net(X, targets, n_classes) -> NeuralNet:
+    """Return a net with one hidden layer and a learning rate that suits the data."""
+    center, scale = robust_scaling(X)
+    options = _DEFAULTS | {"lr": stable_lr(X, center, scale), "module__center": center, "module__scale": scale}
+    if n_classes is not None:
+        return NeuralNetClassifier(DefaultNetwork, module__n_outputs=n_classes, **options)
+    target_center, target_scale = target_units(targets)
+    options |= {
+        # The curvature of a squared error is four times that of a cross-entropy with two classes.
+        "lr": options["lr"] / 4,
+        "criterion": ScaledHuberLoss,
+        "criterion__scale": target_scale,
+        "module__target_center": target_center,
+        "module__target_scale": target_scale,
+    }
+    return NeuralNetRegressor(DefaultNetwork, module__n_outputs=len(target_scale), **options)
+
+
+def _wrap_module(module, X, targets, n_classes) -> NeuralNet:
     """Choose the criterion that suits what a plain module returns for two rows."""
+    if n_classes is None:
+        options = _DEFAULTS | {"criterion": ScaledHuberLoss, "criterion__scale": target_units(targets)[1]}
+        return NeuralNetRegressor(copy.deepcopy(module), **options)
     net = NeuralNetClassifier(copy.deepcopy(module), **_DEFAULTS)
     with _seeded(0, net.device), torch.no_grad(), _applying_to(X, n_classes):
         output = net.initialize().infer(X[np.resize(np.arange(len(X)), 2)])
@@ -302,6 +350,10 @@ def _wrap_module(module, X, n_classes) -> NeuralNet:
     return NeuralNetClassifier(copy.deepcopy(module), **options)
 
 
+def _what(n_classes: int | None) -> str:
+    return "numbers as targets" if n_classes is None else f"{n_classes} classes"
+
+
 @contextlib.contextmanager
 def _applying_to(X, n_classes):
     """Turn whatever a module or a criterion raises into an error that says what was tried."""
@@ -309,23 +361,10 @@ def _applying_to(X, n_classes):
         yield
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise ValueError(
-            f"net could not be applied to two rows of X, of shape {(2, *X.shape[1:])}, with {n_classes} classes: "
+            f"net could not be applied to two rows of X, of shape {(2, *X.shape[1:])}, with {_what(n_classes)}: "
             f"{error}. "
             "Check the inputs and outputs of the module, and that the criterion takes its output."
         ) from error
-
-
-def _stable_lr(X, center, scale) -> float:
-    """Return a learning rate for the default network that leaves its training stable, so that hypergradients are.
-
-    The curvature of the loss in the first layer is bounded by the largest eigenvalue of the second moments of the
-    scaled rows; the bias adds 1.
-    """
-    Z = smooth_clip((X.reshape(len(X), -1) - center) * scale)
-    direction = np.ones(Z.shape[1])
-    for _ in range(20):  # power iteration; a few per cent are enough
-        direction = Z.T @ (Z @ (direction / np.linalg.norm(direction).clip(1e-12))) / len(Z)
-    return 0.6 / (1 + 2 * np.linalg.norm(direction))
 
 
 # What a net that does not say how it wants to be trained gets.
@@ -351,11 +390,17 @@ def _fresh_module(net: NeuralNet) -> nn.Module:
     if not isinstance(module, nn.Module):
         return net.initialized_instance(module, net.get_params_for("module"))
     module = copy.deepcopy(module)
-    for layer in module.modules():
-        own = list(layer.parameters(recurse=False))
-        if hasattr(layer, "reset_parameters") and any(p.requires_grad for p in own):
-            layer.reset_parameters()
+    reset(module)
     return module
+
+
+def _copyable(net, X):
+    """Return a net in which an instance with lazy layers, which torch cannot copy, is a function."""
+    if isinstance(net, NeuralNet) and isinstance(net.module, nn.Module) and lazy_tensors(net.module):
+        return type(net)(**net.get_params(deep=False) | {"module": LazyModule(net.module, X).build})
+    if isinstance(net, nn.Module) and lazy_tensors(net):
+        return LazyModule(net, X).build
+    return net
 
 
 def _names(losses: _RowLosses) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -368,19 +413,42 @@ def _names(losses: _RowLosses) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _differentiable(net: NeuralNet) -> Optimizer:
     """Return the pure twin of the net's optimiser."""
-    optimizer = net.optimizer_
-    name = type(optimizer).__name__
-    if type(optimizer) is not torch.optim.SGD:
+    places = {id(p): n for n, p in enumerate(p for p in net.module_.parameters() if p.requires_grad)}
+    rules, members = [], []
+    for group in net.optimizer_.param_groups:
+        # The optimiser may hold parameters of the criterion and frozen ones too; neither are trained.
+        own = tuple(sorted(places[id(p)] for p in group["params"] if id(p) in places))
+        rule = _rule(type(net.optimizer_), group)
+        if own:
+            rules.append(rule)
+            members.append(own)
+    if members == [tuple(range(len(places)))]:
+        return rules[0]
+    return Grouped(tuple(rules), tuple(members))
+
+
+def _rule(optimizer: type, group: dict) -> Optimizer:
+    """Return the pure twin of an optimiser's treatment of one parameter group."""
+    if optimizer not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         raise ValueError(
-            f"net trains with {name}, which cannot be differentiated through. Use optimizer=torch.optim.SGD."
+            f"net trains with {optimizer.__name__}, which cannot be differentiated through. Use "
+            "optimizer=torch.optim.SGD, torch.optim.Adam or torch.optim.AdamW."
         )
-    if len(optimizer.param_groups) > 1:
-        raise ValueError("net has several parameter groups, which are not supported. Use one.")
-    group = optimizer.param_groups[0]
-    for option in ("dampening", "maximize"):
-        if group[option]:
-            raise ValueError(f"net trains with {name}({option}={group[option]}), which is not supported. Leave it out.")
-    return SGD(group["lr"], group["momentum"], group["weight_decay"], group["nesterov"])
+    for option in ("dampening", "maximize", "amsgrad"):
+        if group.get(option):
+            raise ValueError(
+                f"net trains with {optimizer.__name__}({option}={group[option]}), which is not supported. Leave it out."
+            )
+    lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
+    if optimizer is torch.optim.SGD:
+        return SGD(lr, group["momentum"], weight_decay, group["nesterov"])
+    if group["eps"] < 1e-15:  # its square must not vanish in float32
+        raise ValueError(
+            f"net trains with {optimizer.__name__}(eps={group['eps']}), which cannot be differentiated through where a "
+            "gradient is zero. Use eps=1e-8."
+        )
+    beta1, beta2 = group["betas"]
+    return Adam(lr, (float(beta1), float(beta2)), group["eps"], weight_decay, group["decoupled_weight_decay"])
 
 
 @contextlib.contextmanager

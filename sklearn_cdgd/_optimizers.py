@@ -7,6 +7,7 @@ set of hyperparameters; everything that changes during training is in the state 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +18,14 @@ Tensors = tuple[Tensor, ...]
 
 
 class Optimizer(Protocol):
-    """What the engine asks of an inner update rule."""
+    """What the engine asks of an inner update rule.
+
+    The state is a flat tuple of floating-point tensors; each tensor of a new state must be computed from the old one,
+    so that derivatives can be taken by all of them.
+    """
+
+    def state_size(self, n_params: int) -> int:
+        """Return how many tensors the state of `n_params` parameters has."""
 
     def init(self, params: Tensors) -> Tensors:
         """Return the state before the first step."""
@@ -45,6 +53,9 @@ class SGD:
     weight_decay: float = 0.0
     nesterov: bool = False
 
+    def state_size(self, n_params: int) -> int:
+        return n_params if self.momentum else 0
+
     def init(self, params: Tensors) -> Tensors:
         return tuple(torch.zeros_like(p) for p in params) if self.momentum else ()
 
@@ -59,3 +70,109 @@ class SGD:
             else:
                 grads = state
         return tuple(torch.add(p, g, alpha=-self.lr) for p, g in zip(params, grads, strict=True)), state
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam, with `eps` inside the root.
+
+    A parameter moves by ``lr * m / sqrt(v + eps**2)``, where m and v are the bias-corrected moments, and not by
+    ``lr * m / (sqrt(v) + eps)`` as in `torch.optim.Adam`. The two agree where gradients are well above `eps` and both
+    stand still where they are zero, but the derivative of ``sqrt(v)`` is infinite at zero: with `eps` outside, one dead
+    ReLU or one column of zeros would make the whole hypergradient NaN.
+
+    Parameters
+    ----------
+    lr : float
+        Learning rate.
+    betas : tuple of two floats, default=(0.9, 0.999)
+        Decay of the first and the second moment per step.
+    eps : float, default=1e-8
+        Gradients below it count as small; must be positive.
+    weight_decay : float, default=0
+        As in `torch.optim.Adam`.
+    decoupled_weight_decay : bool, default=False
+        Shrink the parameters directly instead of adding to the gradient.
+    """
+
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    decoupled_weight_decay: bool = False
+
+    def state_size(self, n_params: int) -> int:
+        return 2 * n_params + 1
+
+    def init(self, params: Tensors) -> Tensors:
+        zeros = tuple(torch.zeros_like(p) for p in params)
+        return (*zeros, *(z.clone() for z in zeros), params[0].new_zeros(()))
+
+    def update(self, params: Tensors, grads: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        n, (beta1, beta2) = len(params), self.betas
+        count = state[-1] + 1
+        if self.weight_decay and self.decoupled_weight_decay:
+            params = tuple(p * (1 - self.lr * self.weight_decay) for p in params)
+        elif self.weight_decay:
+            grads = tuple(torch.add(g, p, alpha=self.weight_decay) for g, p in zip(grads, params, strict=True))
+        first = tuple(torch.lerp(m, g, 1 - beta1) for m, g in zip(state[:n], grads, strict=True))
+        second = tuple(
+            torch.addcmul(v * beta2, g, g, value=1 - beta2) for v, g in zip(state[n : 2 * n], grads, strict=True)
+        )
+        # The number of steps depends on nothing, so nothing is differentiated by it.
+        correction1, correction2 = (_one_minus_power(beta, count.detach()) for beta in self.betas)
+        params = tuple(
+            torch.addcdiv(p, m / correction1, (v / correction2 + self.eps**2).sqrt(), value=-self.lr)
+            for p, m, v in zip(params, first, second, strict=True)
+        )
+        return params, (*first, *second, count)
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """`Adam` with the defaults of `torch.optim.AdamW`."""
+
+    weight_decay: float = 0.01
+    decoupled_weight_decay: bool = True
+
+
+def _one_minus_power(beta: float, count: Tensor) -> Tensor:
+    """Return ``1 - beta**count`` without cancellation."""
+    return -torch.expm1(count * (math.log(beta) if beta else -math.inf))
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A rule of its own for each group of parameters.
+
+    Parameters
+    ----------
+    rules : tuple of Optimizer
+        One rule per group.
+    members : tuple of tuples of int
+        Which parameters belong to each group, by their place among all. A parameter in no group is not trained.
+    """
+
+    rules: tuple[Optimizer, ...]
+    members: tuple[tuple[int, ...], ...]
+
+    def state_size(self, n_params: int) -> int:
+        return sum(rule.state_size(len(own)) for rule, own in zip(self.rules, self.members, strict=True))
+
+    def init(self, params: Tensors) -> Tensors:
+        parts = (rule.init(_pick(params, own)) for rule, own in zip(self.rules, self.members, strict=True))
+        return tuple(t for part in parts for t in part)
+
+    def update(self, params: Tensors, grads: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        new_params, new_state = list(params), []
+        for rule, own in zip(self.rules, self.members, strict=True):
+            before, state = state[: rule.state_size(len(own))], state[rule.state_size(len(own)) :]
+            updated, after = rule.update(_pick(params, own), _pick(grads, own), before)
+            for n, param in zip(own, updated, strict=True):
+                new_params[n] = param
+            new_state += after
+        return tuple(new_params), tuple(new_state)
+
+
+def _pick(tensors: Tensors, places: tuple[int, ...]) -> Tensors:
+    return tuple(tensors[n] for n in places)

@@ -12,19 +12,22 @@ from ._unroll import State, train
 
 
 class Verdict(NamedTuple):
-    """What the networks say of every noisy row.
+    """What the networks say of every row.
 
     Attributes
     ----------
     state : State
         A network that was trained on all rows.
-    probabilities : ndarray of shape (n_noisy, n_classes)
+    answers : ndarray of shape (n_noisy, ...)
+        Class probabilities, or predictions.
     losses : ndarray of shape (n_noisy,)
+    clean_losses : ndarray of shape (n_clean,)
     """
 
     state: State
-    probabilities: np.ndarray
+    answers: np.ndarray
     losses: np.ndarray
+    clean_losses: np.ndarray
 
 
 def judge(
@@ -34,64 +37,80 @@ def judge(
     alpha: np.ndarray,
     *,
     clean_weight: float,
-    folds: np.ndarray | None,
+    n_folds: int | None,
     n_judges: int,
     seed: int,
+    rng: np.random.RandomState,
 ) -> Verdict:
-    """Train on the alpha-weighted noisy rows, joined by the clean rows, and judge every noisy row.
+    """Train on the alpha-weighted noisy rows, joined by the clean rows, and judge every row.
 
-    A network that was trained on a row has partly memorised its label, so with `folds` a row is judged by a network
-    that was trained on the other folds only.
+    A network that was trained on a row has partly memorised its target, so with folds a row is judged by networks
+    that were trained on the other folds only.
 
     Parameters
     ----------
     network : Network
-    noisy, clean : pair of (X, codes)
+    noisy, clean : pair of (X, targets)
     alpha : ndarray of shape (n_noisy,)
     clean_weight : float
         Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
-    folds : ndarray of shape (n_noisy,) or None
-        Fold of every noisy row. ``None``: every row is judged by networks that were trained on all.
+    n_folds : int or None
+        ``None``: every row is judged by networks that were trained on all.
     n_judges : int
         Number of networks, each from its own initialisation, whose answers are averaged.
     seed : int
+    rng : RandomState
+        Deals the rows to the folds.
 
     Returns
     -------
     Verdict
     """
-    X, codes = noisy
-    # Every row weighs as if its set was as large as the noisy one.
-    clean_alpha = np.full(len(clean[0]), clean_weight * len(X) / len(clean[0]))
+    n_noisy, n_clean = len(noisy[0]), len(clean[0])
+    if clean_weight > 0:
+        # Every clean row weighs as if its set was as large as the noisy one.
+        noisy_and_clean = tuple(np.concatenate(pair) for pair in zip(noisy, clean, strict=True))
+        weights = np.concatenate([alpha, np.full(n_clean, clean_weight * n_noisy / n_clean)])
+    else:
+        noisy_and_clean, weights = noisy, alpha
+    X, targets = noisy_and_clean
 
     def trained(rows: np.ndarray, seed: int) -> State:
-        joined, weights = (X[rows], codes[rows]), alpha[rows]
-        if clean_weight > 0:
-            joined = tuple(np.concatenate(pair) for pair in zip(joined, clean, strict=True))
-            weights = np.concatenate([weights, clean_alpha])
-        weights = torch.as_tensor(weights, dtype=torch.float32, device=network.device)
-        return train(network.problem(joined, clean), weights, network.plan(len(weights), seed))
+        of_rows = torch.as_tensor(weights[rows], dtype=torch.float32, device=network.device)
+        return train(network.problem((X[rows], targets[rows]), clean), of_rows, network.plan(len(of_rows), seed))
 
     everyone = np.ones(len(X), dtype=bool)
-    splits = [(everyone, everyone)] if folds is None else [(folds != fold, folds == fold) for fold in np.unique(folds)]
-    probabilities, losses = np.zeros((len(X), network.n_classes)), np.zeros(len(X))
+    splits = [(everyone, everyone)]
+    if n_folds is not None:
+        folds = np.concatenate([deal(part, n_folds, rng) for part in (targets[:n_noisy], targets[n_noisy:])])
+        splits = [(folds != fold, folds == fold) for fold in np.unique(folds)]
+    answers, losses, clean_losses = None, np.zeros(len(X)), np.zeros(n_clean)
     for n, (kept, judged) in enumerate(splits):
         for m in range(n_judges):
             state = trained(kept, seed + 1 + n * n_judges + m)
-            of_rows = assess(network, state, X[judged], codes[judged])
-            probabilities[judged] += of_rows[0] / n_judges
-            losses[judged] += of_rows[1] / n_judges
-    return Verdict(state if folds is None else trained(everyone, seed), probabilities, losses)
+            answer, loss = assess(network, state, X[judged], targets[judged])
+            if answers is None:
+                answers = np.zeros((len(X), *answer.shape[1:]))
+            answers[judged] += answer / n_judges
+            losses[judged] += loss / n_judges
+            if clean_weight == 0:  # no judge was trained on a clean row, so all of them judge all
+                clean_losses += network.row_losses(state, *clean) / (n_judges * len(splits))
+    if clean_weight > 0:
+        clean_losses = losses[n_noisy:]
+    if n_folds is not None:
+        state = trained(everyone, seed)
+    return Verdict(state, answers[:n_noisy], losses[:n_noisy], clean_losses)
 
 
-def stratified_folds(codes: np.ndarray, n_folds: int, rng: np.random.RandomState) -> np.ndarray:
-    """Deal the rows of every class to the folds like cards; a class may have fewer rows than there are folds."""
-    order = np.lexsort((rng.random_sample(len(codes)), codes))
-    folds = np.empty(len(codes), dtype=int)
-    folds[order] = np.arange(len(codes)) % n_folds
+def deal(targets: np.ndarray, n_folds: int, rng: np.random.RandomState) -> np.ndarray:
+    """Deal rows to folds like cards, sorted by target, so that every fold gets its part of every class."""
+    first = targets if targets.ndim == 1 else targets[:, 0]
+    order = np.lexsort((rng.random_sample(len(first)), first))
+    folds = np.empty(len(first), dtype=int)
+    folds[order] = np.arange(len(first)) % n_folds
     return folds
 
 
-def assess(network: Network, state: State, X, codes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the class probabilities of every row and the loss of its label under one trained network."""
-    return network.probabilities(state, X), network.row_losses(state, X, codes)
+def assess(network: Network, state: State, X, targets) -> tuple[np.ndarray, np.ndarray]:
+    """Return the answer for every row and the loss of its target under one trained network."""
+    return network.answers(state, X), network.row_losses(state, X, targets)

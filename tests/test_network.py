@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
-from sklearn_cdgd._network import DefaultNetwork, Network, robust_scaling
+from sklearn_cdgd._default_network import DefaultNetwork, robust_scaling
+from sklearn_cdgd._network import Network
+from sklearn_cdgd._optimizers import SGD, Grouped
 from sklearn_cdgd._unroll import train
 
 RNG = np.random.RandomState(0)
@@ -33,6 +37,30 @@ class BatchNormed(nn.Module):
 
     def forward(self, X):
         return self.layers(X)
+
+
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.output = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, X):
+        return self.output(torch.tanh(self.hidden(X)))
+
+
+class HalfFrozen(Named):
+    def __init__(self):
+        super().__init__()
+        self.hidden.weight.requires_grad_(False)
+
+
+class Tempered(nn.CrossEntropyLoss):
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(()))
+
+    def forward(self, output, y):
+        return super().forward(output / self.temperature, y)
 
 
 @pytest.mark.usefixtures("global_generators_untouched")
@@ -60,7 +88,7 @@ class TestEveryKindOfNet:
         network = Network(net, X, CODES, 3, seed=0)
         problem = network.problem((X, CODES), (X, CODES))
         state = train(problem, torch.ones(20), network.plan(20, seed=1))
-        probabilities = network.probabilities(state, X)
+        probabilities = network.answers(state, X)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
         own = probabilities[np.arange(20), CODES]
         np.testing.assert_allclose(network.row_losses(state, X, CODES), -np.log(own), rtol=1e-3, atol=1e-5)
@@ -82,7 +110,7 @@ def test_binary_net_with_one_output():
     for net in (NeuralNetBinaryClassifier(linear(1), verbose=0), linear(1), nn.Sequential(linear(1), nn.Flatten(0))):
         network = Network(net, X, BINARY, 2, seed=0)
         state = train(network.problem((X, BINARY), (X, BINARY)), torch.ones(20), network.plan(20, seed=0))
-        probabilities = network.probabilities(state, X)
+        probabilities = network.answers(state, X)
         assert probabilities.shape == (20, 2)
         np.testing.assert_allclose(
             network.row_losses(state, X, BINARY), -np.log(probabilities[np.arange(20), BINARY]), rtol=1e-4, atol=1e-6
@@ -114,6 +142,29 @@ def test_frozen_layers_of_an_instance_keep_their_weights():
     fitted = network.fitted(state).module_
     assert torch.equal(fitted[0].weight, module[0].weight)
     assert not torch.equal(fitted[2].weight, module[2].weight)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_trains_as_skorch_does(optimizer):
+    """The same parameters as skorch's own training of the same net, several parameter groups included."""
+    for groups in ([], [("*bias", {"lr": 0.5}), ("output*", {"weight_decay": 0.1})]):
+        options = dict(optimizer=optimizer, optimizer__param_groups=groups, lr=0.1, batch_size=-1, max_epochs=4)
+        network = Network(skorch_net(Named, **options), X, CODES, 3, seed=0)
+        problem = network.problem((X, CODES), (X, CODES))
+        plan = network.plan(20, seed=0)
+        reference = network.fitted(problem.initial_state(plan.seed))
+        with torch.random.fork_rng():
+            reference.partial_fit(X, CODES)
+        theirs = [p.detach() for p in reference.module_.parameters()]
+        torch.testing.assert_close([*train(problem, torch.ones(20), plan).params], theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_optimiser_holds_beside_the_module_is_not_trained():
+    """A frozen layer in a group of its own, and a criterion with a parameter."""
+    options = dict(criterion=Tempered, optimizer__param_groups=[("*bias", {"lr": 0.5}), ("output*", {"lr": 0.1})])
+    network = Network(skorch_net(HalfFrozen, **options), X, CODES, 3, seed=0)
+    assert [p.shape for p in network.initialize(0)[0]] == [(5,), (3, 5), (3,)]
+    assert network.optimizer == Grouped((SGD(0.5), SGD(0.1)), ((0, 2), (1,)))
 
 
 def test_callers_net_is_left_alone():
@@ -169,15 +220,17 @@ class Opaque(torch.optim.Rprop):
         (
             skorch_net(optimizer=Opaque),
             ValueError,
-            "trains with Opaque, which cannot be differentiated .* optimizer=torch.optim.SGD",
+            "trains with Opaque, which cannot be differentiated .* optimizer=torch.optim.SGD, .*Adam or .*AdamW",
         ),
         (skorch_net(optimizer__momentum=0.9, optimizer__dampening=0.5), ValueError, r"SGD\(dampening=0.5\)"),
         (skorch_net(optimizer__maximize=True), ValueError, r"SGD\(maximize=True\)"),
         (
-            skorch_net(optimizer__param_groups=[("weight", {"lr": 0.1})]),
+            skorch_net(optimizer=torch.optim.Adam, optimizer__amsgrad=True),
             ValueError,
-            "several parameter groups, which are not supported",
+            r"Adam\(amsgrad=True\).*Leave it",
         ),
+        (skorch_net(optimizer=torch.optim.AdamW, optimizer__maximize=True), ValueError, r"AdamW\(maximize=True\)"),
+        (skorch_net(optimizer=torch.optim.Adam, optimizer__eps=0.0), ValueError, r"Adam\(eps=0.0\).* Use eps=1e-8"),
         (
             NeuralNetBinaryClassifier(linear(1)),
             ValueError,
@@ -196,3 +249,146 @@ def test_what_cannot_work_is_said_before_training(net, error, words):
     codes = np.r_[2, 2, CODES[2:]]
     with pytest.raises(error, match=words):
         Network(net, X, codes, 3, seed=0)
+
+
+class Distances(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centers, self.output = nn.Parameter(torch.randn(5, 4)), nn.Linear(5, 3)
+
+    def forward(self, X):
+        return self.output(torch.cdist(X, self.centers))
+
+
+class Bag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag, self.output = nn.EmbeddingBag(9, 4), nn.Linear(4, 3)
+
+    def forward(self, X):
+        return self.output(torch.tanh(self.bag(X)))
+
+
+class MarginLoss(nn.MultiMarginLoss):
+    pass
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, X):
+        return X.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return grad.clone()
+
+
+class OnceDifferentiable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, X):
+        return Once.apply(self.layer(X))
+
+
+TOKENS = RNG.randint(9, size=(20, 4))
+
+
+@pytest.mark.usefixtures("global_generators_untouched")
+@pytest.mark.parametrize(
+    ("net", "data", "words"),
+    [
+        (Bag, TOKENS, r"its layer 'bag' \(EmbeddingBag\) has no second derivative .* Use torch.nn.Embedding, followed"),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Hardsigmoid(), nn.Linear(4, 3))),
+            X,
+            r"its layer '1.0' \(Hardsigmoid\) has no second .* Use torch.nn.Sigmoid.",
+        ),
+        (Distances, X, r"its module \(Distances\) has no second .*Write the distances out"),
+        (nn.Sequential(Distances()), X, r"its layer '0' \(Distances\) has no second"),
+        (
+            skorch_net(Named, criterion=MarginLoss),
+            X,
+            r"its criterion \(MarginLoss\) has no second .*CrossEntropyLoss",
+        ),
+        (
+            OnceDifferentiable,
+            X,
+            r"its module \(OnceDifferentiable\) has no second .*once_differentiable.* Replace it by",
+        ),
+    ],
+    ids=["embedding bag", "hardsigmoid", "cdist", "cdist inside", "criterion", "once"],
+)
+def test_what_has_no_second_derivative_is_named_before_training(net, data, words):
+    with pytest.raises(ValueError, match=words):
+        Network(net, data, CODES, 3, seed=0)
+
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.ReLU(), nn.Linear(5, 3))
+
+
+class Lazy(nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.layers = nn.Sequential(nn.LazyLinear(width), nn.Tanh(), nn.LazyLinear(3))
+
+    def forward(self, X):
+        return self.layers(X)
+
+
+@pytest.mark.usefixtures("global_generators_untouched")
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.parametrize(
+    "kind", ["function", "class", "instance", "skorch function", "skorch class", "skorch instance"]
+)
+def test_lazy_modules(kind):
+    with torch.random.fork_rng():
+        module = {"function": lazy, "class": Lazy, "instance": lazy()}[kind.split()[-1]]
+    options = {"module__width": 6} if kind == "skorch class" else {}
+    network = Network(skorch_net(module, **options) if "skorch" in kind else module, X, CODES, 3, seed=0)
+    first, again, second = (network.initialize(seed)[0] for seed in (1, 1, 2))
+    assert first[0].shape == (options.get("module__width", 5), 4)
+    for a, b, c in zip(first, again, second, strict=True):
+        assert torch.equal(a, b)
+        if a.dim() == 2:
+            assert not torch.equal(a, c)
+    state = train(network.problem((X, CODES), (X, CODES)), torch.ones(20), network.plan(20, seed=0))
+    fitted = pickle.loads(pickle.dumps(network.fitted(state)))
+    assert all(torch.equal(a, b) for a, b in zip(fitted.module_.parameters(), state.params, strict=True))
+    if isinstance(module, nn.Module):
+        assert isinstance(module[0], nn.LazyLinear), "the caller's module was touched"
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Linear(4, 4),
+        nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
+        nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)),
+    ],
+    ids=["plain", "weight norm", "spectral norm"],
+)
+def test_an_instance_is_initialised_anew(layer):
+    network = Network(nn.Sequential(layer, nn.Linear(4, 3)), X, CODES, 3, seed=0)
+    first, again, second = (network.initialize(seed)[0] for seed in (1, 1, 2))
+    for a, b, c in zip(first, again, second, strict=True):
+        assert torch.equal(a, b)
+        assert not torch.equal(a, c)
+
+
+def test_attention_is_initialised_anew():
+    """torch spells its reset with an underscore."""
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.output = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, X):
+            return self.output(self.attention(X[:, None], X[:, None], X[:, None])[0][:, 0])
+
+    network = Network(Attention(), X, CODES, 3, seed=0)
+    assert not torch.equal(network.initialize(1)[0][0], network.initialize(2)[0][0])

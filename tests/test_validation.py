@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
-from skorch import NeuralNetClassifier
+from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, DivergenceError, NoisySetDetector, _detector
-from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
+from sklearn_cdgd.datasets import corrupt_features, corrupt_targets, flip_labels, make_concentric_spheres
 
 DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]
 X = np.random.RandomState(0).randn(20, 3)
@@ -35,7 +35,7 @@ BAD_INPUT = {
     "X_clean too large": (lambda: (X, Y, spoilt(X_CLEAN, 1e300), Y_CLEAN), "X_clean: .*too large"),
     "NaN in y": (lambda: (X, spoilt(Y, np.nan), X_CLEAN, Y_CLEAN), "y: Input y contains NaN"),
     "infinity in y_clean": (lambda: (X, Y, X_CLEAN, spoilt(Y_CLEAN, np.inf)), "y_clean: Input y contains infinity"),
-    "lengths differ": (lambda: (X, Y[:-1], X_CLEAN, Y_CLEAN), "X and y differ in length: 20 rows, but 19 labels"),
+    "lengths differ": (lambda: (X, Y[:-1], X_CLEAN, Y_CLEAN), "X and y differ in length: 20 rows, but 19 targets"),
     "clean lengths differ": (
         lambda: (X, Y, X_CLEAN, Y_CLEAN[:-1]),
         "X_clean and y_clean differ in length: 6 rows, but 5",
@@ -61,12 +61,20 @@ BAD_INPUT = {
     ),
     "mixed labels": (lambda: (X, np.array(["a", 1] * 10, dtype=object), X_CLEAN, Y_CLEAN), "y.*(string|str|number)"),
     "string and None": (lambda: (X, np.array(["a", None] * 10, dtype=object), X_CLEAN, ["a"] * 6), "y"),
-    "continuous labels": (lambda: (X, X[:, 0], X_CLEAN, Y_CLEAN), "y: Unknown label type: continuous"),
     "no rows": (lambda: (X[:0], Y[:0], X_CLEAN, Y_CLEAN), "X: Found array with 0 sample"),
     "no clean rows": (lambda: (X, Y, X_CLEAN[:0], Y_CLEAN[:0]), "X_clean: Found array with 0 sample"),
     "one class": (lambda: (X, Y * 0, X_CLEAN, Y_CLEAN * 0), "hold one class only, 0: at least two classes are needed"),
     "one class, no clean set": (lambda: (X, Y * 0, None, None), "hold one class only"),
-    "two columns of labels": (lambda: (X, np.c_[Y, Y], X_CLEAN, Y_CLEAN), "y: y should be a 1d array"),
+    "two columns against one": (
+        lambda: (X, np.c_[Y, Y], X_CLEAN, Y_CLEAN),
+        r"y_clean has targets of shape \(\), y of shape \(2,\)",
+    ),
+    "constant target": (lambda: (X, Y * 0 + 0.5, X_CLEAN, Y_CLEAN), "y holds one value only"),
+    "NaN in a target": (lambda: (X, spoilt(X[:, 0], np.nan), X_CLEAN, X_CLEAN[:, 0]), "y: Input y contains NaN"),
+    "clean target too large": (
+        lambda: (X, X[:, 0], X_CLEAN, spoilt(X_CLEAN[:, 0], 1e300)),
+        "y_clean: Input y contains infinity or a value too large",
+    ),
     "strings in X": (
         lambda: (np.array([["a", "b"]] * 20), Y, X_CLEAN, Y_CLEAN),
         "X: could not convert string to float",
@@ -82,8 +90,7 @@ def no_training(monkeypatch):
         raise AssertionError("training was started")
 
     monkeypatch.setattr(_detector, "hypergradient", fail)
-    for module in ("_unroll", "_baselines", "_verdict"):
-        monkeypatch.setattr(f"sklearn_cdgd.{module}.train", fail)
+    monkeypatch.setattr("sklearn_cdgd._verdict.train", fail)
     monkeypatch.setattr("sklearn_cdgd._baselines.train_early_stopped", fail)
 
 
@@ -104,9 +111,28 @@ def test_bad_input(cls, case):
 
 
 @pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("cls", DETECTORS)
+def test_numbers_for_a_classifier(cls):
+    net = NeuralNetClassifier(nn.Linear(3, 2), criterion=nn.CrossEntropyLoss)
+    for detector in (cls(task="classification"), cls(net)):
+        with pytest.raises(ValueError, match="y: Unknown label type: continuous"):
+            detector.fit(X, X[:, 0], X_CLEAN, Y_CLEAN)
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("cls", DETECTORS)
+def test_labels_for_a_regressor(cls):
+    for detector in (cls(task="regression"), cls(NeuralNetRegressor(nn.Linear(3, 1)))):
+        with pytest.raises(ValueError, match="y: could not convert string to float"):
+            detector.fit(X, Y.astype(str) + np.array(["a"] * 20), X_CLEAN, Y_CLEAN)
+
+
+@pytest.mark.usefixtures("no_training")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("task", "ranking"),
+        ("loss_limit", 0),
         ("threshold", 1.5),
         ("threshold", -0.1),
         ("method", "both"),
@@ -203,3 +229,59 @@ class TestDatasets:
     def test_bad_flips(self, y, rate, kind, words):
         with pytest.raises(ValueError, match=words):
             flip_labels(y, rate, kind=kind)
+
+    @pytest.mark.parametrize(
+        ("y", "rate", "options", "words"),
+        [
+            (Y, -0.1, {}, r"rate must be a number in \[0, 1\]; got -0.1"),
+            (Y, None, {}, r"rate must be a number in \[0, 1\]; got None"),
+            (Y, 0.1, {"kind": "flip"}, "kind must be 'shift', 'scale', 'shuffle' or 'outliers'; got 'flip'"),
+            (Y, 0.1, {"strength": 0}, "strength must be a positive finite number; got 0"),
+            (Y, 0.1, {"strength": np.inf}, "strength must be a positive finite number; got inf"),
+            (Y, 0.1, {"strength": "big"}, "strength must be a positive finite number; got 'big'"),
+            (spoilt(Y, np.nan), 0.1, {}, "y: Input y contains NaN"),
+            (["a", "b"], 0.1, {}, "y: could not convert string to float: 'a'"),
+            (None, 0.1, {}, "y: "),
+            ([], 0.1, {}, "y: Found array with 0 sample"),
+            (np.zeros((4, 1, 1)), 0, {}, r"y must have shape \(n_samples,\) or .*n_outputs\); got \(4, 1, 1\)"),
+            (
+                np.full(10, 0.1),
+                0.3,
+                {"kind": "shift"},
+                "rate=0.3 asks for 3 wrong targets, but kind='shift' can change 0",
+            ),
+            (np.full(10, 0.1), 0.3, {"kind": "outliers"}, "asks for 3 wrong targets, but kind='outliers' can change 0"),
+            ([1, 2, 3], 1, {"kind": "scale"}, "asks for 3 wrong targets, but kind='scale' can change 2 only"),
+            (X[:, 0], 1, {"kind": "scale", "strength": 1}, "kind='scale' can change 0 only"),
+            (X[:, 0], 0.05, {}, "asks for 1 wrong targets, but kind='shuffle' can change 0 only: it swaps two rows or"),
+            (Y, 0.15, {}, "asks for 3 wrong targets, but kind='shuffle' can change 2 only.* differs from its own"),
+            ([0, 0, 0, 1, 2], 1, {}, "asks for 5 wrong targets, but kind='shuffle' can change 4 only"),
+        ],
+    )
+    def test_bad_targets(self, y, rate, options, words):
+        with pytest.raises(ValueError, match=words):
+            corrupt_targets(y, rate, **options)
+
+    @pytest.mark.parametrize(
+        ("X", "rate", "options", "words"),
+        [
+            (X, np.nan, {}, r"rate must be a number in \[0, 1\]; got nan"),
+            (X, 0.1, {"kind": "blur"}, "kind must be 'noise', 'missing' or 'swapped'; got 'blur'"),
+            (X, 0.1, {"strength": -1}, "strength must be a positive finite number; got -1"),
+            (X, 0.1, {"share": 0}, r"share must be a number in \(0, 1\]; got 0"),
+            (X, 0.1, {"share": 1.5}, r"share must be a number in \(0, 1\]; got 1.5"),
+            (X, 0.1, {"share": "half"}, r"share must be a number in \(0, 1\]; got 'half'"),
+            (spoilt(X, np.inf), 0.1, {}, "X: Input X contains infinity"),
+            ([["a"], ["b"]], 0.1, {}, "X: could not convert string to float: 'a'"),
+            (Y, 0.1, {}, r"X must have shape \(n_samples, ...\), with at least one column; got \(20,\)"),
+            (np.zeros((4, 2, 0)), 0.1, {}, r"X must have shape .*, with at least one column; got \(4, 2, 0\)"),
+            (np.full((10, 2), 0.1), 0.3, {}, "rate=0.3 asks for 3 wrong rows, but kind='noise' can change 0 only"),
+            (X + 1e9, 0.3, {"strength": 1e-30}, "strength=1e-30 is too small: rounding swallows the noise of a row"),
+            (np.eye(10)[:, :3], 0.4, {"kind": "missing"}, "4 wrong rows, but kind='missing' can change 3 only"),
+            (X, 0.05, {"kind": "swapped"}, "asks for 1 wrong rows, but kind='swapped' can change 0 only: it swaps two"),
+            (np.eye(10)[:, :3], 1, {"kind": "swapped"}, "asks for 10 wrong rows, but kind='swapped' can change 6 only"),
+        ],
+    )
+    def test_bad_features(self, X, rate, options, words):
+        with pytest.raises(ValueError, match=words):
+            corrupt_features(X, rate, **options)

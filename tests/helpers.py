@@ -1,0 +1,52 @@
+"""What several test files compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from sklearn_cdgd._network import Network
+from sklearn_cdgd._unroll import inner_step
+
+
+def random_alpha(n_rows, seed=1):
+    return torch.rand(n_rows, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.8 + 0.1
+
+
+def outer_objective(problem, alpha, plan, clean_every=1):
+    """Return the outer objective by plain training, written without the reverse sweep."""
+    state, losses = problem.initial_state(plan.seed), []
+    for step in range(plan.n_steps):
+        rows = plan.rows(step)
+        weights = alpha if rows is None else alpha[rows]
+        with problem.seeded(plan.step_seed(step)):
+            state = inner_step(problem, state.leaves(), weights, *problem.noisy(rows)).detach()
+        if (step + 1) % clean_every == 0 or step + 1 == plan.n_steps:
+            losses.append(problem.clean_loss(state).item())
+    return np.mean(losses)
+
+
+def finite_differences(problem, alpha, plan, step=1e-5, **kwargs):
+    grad = torch.zeros_like(alpha)
+    for n in range(len(alpha)):
+        shift = torch.zeros_like(alpha)
+        shift[n] = step
+        above = outer_objective(problem, alpha + shift, plan, **kwargs)
+        grad[n] = (above - outer_objective(problem, alpha - shift, plan, **kwargs)) / (2 * step)
+    return grad
+
+
+def relative_error(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+def skorch_problem(module, X, n_clean=5, **optimizer):
+    """Pose the training of a skorch net on the first rows of X, with the last as clean set and three random classes."""
+    options = dict(criterion=nn.CrossEntropyLoss, train_split=None) | (
+        optimizer or {"lr": 0.3, "optimizer__momentum": 0.5}
+    )
+    codes, n_rows = np.random.RandomState(1).randint(3, size=len(X)), len(X) - n_clean
+    network = Network(NeuralNetClassifier(module, **options), X[:n_rows], codes[:n_rows], 3, seed=0)
+    return network.problem((X[:n_rows], codes[:n_rows]), (X[n_rows:], codes[n_rows:]))

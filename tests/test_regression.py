@@ -1,0 +1,159 @@
+"""Targets that are numbers, and nets with a criterion of their own: rows are flagged by their loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_friedman1, make_multilabel_classification
+from sklearn.metrics import average_precision_score
+from skorch import NeuralNet, NeuralNetRegressor
+from torch import nn
+
+from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
+
+DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]
+
+
+def shuffled(y, rate, rng):
+    chosen = rng.choice(len(y), round(rate * len(y)), replace=False)
+    y_noisy = y.copy()
+    y_noisy[chosen] = y[np.roll(chosen, 1)]
+    return y_noisy, y_noisy != y
+
+
+def linear_problem(n_noisy=150, n_clean=50, n_outputs=1, seed=0):
+    rng = np.random.RandomState(seed)
+    X = rng.randn(n_noisy + n_clean, 3)
+    y = X @ rng.randn(3, n_outputs) + 0.05 * rng.randn(len(X), n_outputs)
+    y = y[:, 0] if n_outputs == 1 else y
+    y_noisy = y[:n_noisy].copy()
+    is_corrupted = rng.rand(n_noisy) < 0.2
+    y_noisy[is_corrupted] += 4
+    return X[:n_noisy], y_noisy, X[n_noisy:], y[n_noisy:], is_corrupted
+
+
+def quick(cls, **options):
+    if cls is CorruptionDetector:
+        options = {"max_iter": 4, "n_inits": 1} | options
+    return cls(random_state=0, **options)
+
+
+@pytest.mark.parametrize("cls", DETECTORS)
+class TestSharedInterface:
+    def test_flags_scores_and_table(self, cls):
+        X, y, X_clean, y_clean, is_corrupted = linear_problem()
+        detector = quick(cls).fit(X, y, X_clean, y_clean)
+        assert average_precision_score(is_corrupted, detector.loss_) > 0.9
+        np.testing.assert_array_equal(detector.predict(X), detector.loss_ > detector.loss_limit_)
+        assert detector.predict()[is_corrupted].mean() > 0.9
+        assert detector.predict()[~is_corrupted].mean() < 0.15
+        scores = detector.decision_function(X, y)
+        assert ((scores >= 0) & (scores <= 1)).all()
+        assert detector.predictions_.shape == y.shape
+        table = detector.to_frame()
+        assert table.columns[1:].tolist() == ["is_corrupted", "given_target", "predicted_target", "loss"]
+        np.testing.assert_allclose(table["given_target"], y, rtol=1e-6)
+        assert not hasattr(detector, "classes_")
+
+    def test_loss_limit_is_read_when_predict_is_called(self, cls):
+        detector = quick(cls).fit(*linear_problem()[:4])
+        for limit in (0.1, 5.0):
+            np.testing.assert_array_equal(detector.set_params(loss_limit=limit).predict(), detector.loss_ > limit)
+
+    def test_several_targets(self, cls):
+        X, y, X_clean, y_clean, is_corrupted = linear_problem(n_outputs=2)
+        detector = quick(cls).fit(X, y, X_clean, y_clean)
+        assert average_precision_score(is_corrupted, detector.loss_) > 0.9
+        assert detector.predictions_.shape == y.shape
+        assert {"given_target_1", "predicted_target_0"} <= set(detector.to_frame().columns)
+        np.testing.assert_array_equal(detector.predict(X[:5], y[:5]), detector.predict()[:5])
+
+    def test_units_of_the_target_do_not_matter(self, cls):
+        X, y, X_clean, y_clean, _ = linear_problem()
+        expected = quick(cls).fit(X, y, X_clean, y_clean)
+        other = quick(cls).fit(X, 1000 * y + 5000, X_clean, 1000 * y_clean + 5000)
+        np.testing.assert_allclose(other.loss_, expected.loss_, rtol=0.05, atol=0.02)
+
+    @pytest.mark.parametrize("criterion", [nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss])
+    def test_skorch_regressor_with_any_criterion(self, cls, criterion):
+        net = NeuralNetRegressor(
+            nn.Linear(3, 1),
+            criterion=criterion,
+            lr=0.1,
+            optimizer__momentum=0.9,
+            batch_size=50,
+            max_epochs=20,
+            verbose=0,
+        )
+        X, y, X_clean, y_clean, is_corrupted = linear_problem()
+        detector = quick(cls, net=net).fit(X, y, X_clean, y_clean)
+        assert average_precision_score(is_corrupted, detector.loss_) > 0.9
+
+    def test_plain_module(self, cls):
+        X, y, X_clean, y_clean, is_corrupted = linear_problem()
+        module = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 1))
+        detector = quick(cls, net=module).fit(X, y, X_clean, y_clean)
+        assert average_precision_score(is_corrupted, detector.loss_) > 0.9
+
+    def test_integer_targets_by_task(self, cls):
+        X, y, X_clean, y_clean, _ = linear_problem()
+        whole = (10 * y).round().astype(int), (10 * y_clean).round().astype(int)
+        detector = quick(cls, task="regression").fit(X, whole[0], X_clean, whole[1])
+        assert detector.loss_limit_ > 0
+
+    def test_generic_net_with_several_labels_a_row(self, cls):
+        X, Y = make_multilabel_classification(260, n_features=10, n_classes=4, random_state=0)
+        X = (X - X.mean(0)) / X.std(0)
+        rng = np.random.RandomState(0)
+        noisy, is_corrupted = Y[:200].copy(), rng.rand(200) < 0.2
+        noisy[is_corrupted] = 1 - noisy[is_corrupted]
+        net = NeuralNet(
+            nn.Linear(10, 4),
+            nn.BCEWithLogitsLoss,
+            lr=0.5,
+            optimizer__momentum=0.9,
+            batch_size=-1,
+            max_epochs=50,
+            verbose=0,
+        )
+        detector = quick(cls, net=net).fit(X[:200], noisy, X[200:], Y[200:])
+        assert detector.predictions_.shape == (200, 4)
+        assert average_precision_score(is_corrupted, detector.loss_) > 0.5
+
+    def test_wrong_number_of_outputs(self, cls):
+        net = NeuralNetRegressor(nn.Linear(3, 2), verbose=0)
+        with pytest.raises(ValueError, match=r"output of shape \(2, 2\) for two rows with targets of shape \(2, 1\)"):
+            quick(cls, net=net).fit(*linear_problem()[:4])
+
+
+def average_precisions(X, y, is_corrupted, X_clean, y_clean):
+    ap = {}
+    for cls in DETECTORS:
+        detector = cls(random_state=0).fit(X, y, X_clean, y_clean)
+        ap[cls.__name__] = average_precision_score(is_corrupted, detector.loss_)
+    print(ap)
+    return ap
+
+
+def test_friedman_with_shuffled_targets():
+    X, y = make_friedman1(1100, random_state=0)
+    y_noisy, is_corrupted = shuffled(y[:1000], 0.2, np.random.RandomState(0))
+    ap = average_precisions(X[:1000], y_noisy, is_corrupted, X[1000:], y[1000:])
+    assert ap["CorruptionDetector"] > max(ap["NoisySetDetector"], ap["CleanSetDetector"])
+
+
+def test_friedman_with_noise_in_the_features():
+    X, y = make_friedman1(1100, n_features=5, random_state=0)
+    rng = np.random.RandomState(0)
+    is_corrupted = rng.rand(1000) < 0.2
+    X_noisy = X[:1000].copy()
+    X_noisy[is_corrupted] = rng.rand(is_corrupted.sum(), 5)
+    ap = average_precisions(X_noisy, y[:1000], is_corrupted, X[1000:], y[1000:])
+    assert ap["CorruptionDetector"] > max(ap["NoisySetDetector"], ap["CleanSetDetector"])
+
+
+def test_torch_is_left_in_peace():
+    before = torch.get_rng_state()
+    quick(CorruptionDetector).fit(*linear_problem()[:4])
+    assert torch.equal(before, torch.get_rng_state())
