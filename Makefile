@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test lint bench-hypergradient clean
+.PHONY: help demo test lint bench-hypergradient bench-pieces clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,10 @@ test: lint  ## ruff, import layers, tests and doctests
 bench-hypergradient: .venv/installed  ## time and memory of a hypergradient, against other engines
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/bench_hypergradient.py $(QUICK)
+
+bench-pieces: .venv/installed  ## time of the small pieces of the engine
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m pytest benchmarks/bench_pieces.py
 
 clean:  ## remove what the other targets made
 	rm -rf .venv .pytest_cache .ruff_cache suspicious_digits.png
