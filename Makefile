@@ -31,8 +31,7 @@ bench-hypergradient: .venv/installed  ## time and memory of a hypergradient, aga
 	$(BIN)/python benchmarks/bench_hypergradient.py $(QUICK)
 
 bench-pieces: .venv/installed  ## time of the small pieces of the engine
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
-	$(BIN)/python -m pytest benchmarks/bench_pieces.py
+	$(BIN)/python benchmarks/bench_pieces.py
 
 clean:  ## remove what the other targets made
 	rm -rf .venv .pytest_cache .ruff_cache suspicious_digits.png
