@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -283,6 +284,20 @@ class BaseDetector(BaseEstimator, ABC):
                 found[i] = candidates[0] if len(candidates) else -1
         return found
 
+    def _find_again(self, task: Task, X: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the position that every row of another noisy set has in this one, -1 for a new pair."""
+        rows = np.full(len(X), -1)
+        if (type(task), X.shape[1:], targets.shape[1:]) == (
+            type(self._task),
+            self._X.shape[1:],
+            self._targets.shape[1:],
+        ):
+            y = task.decode(targets)
+            known = self._task.knows(y)
+            if known.any():
+                rows[known] = self._find(X[known], y[known])
+        return rows
+
     def _encode_new(self, y, n_rows: int) -> np.ndarray:
         with naming("y"):
             targets = self._task.encode(self._task.check(y))
@@ -304,6 +319,22 @@ def _stratified_draw(y: np.ndarray, fraction: float, rng: np.random.RandomState,
         rows = np.flatnonzero(stratum)
         drawn[rng.choice(rows, max(1, round(fraction * len(rows))), replace=False)] = True
     return drawn
+
+
+def all_or_nothing(fit):
+    """Have a ``fit`` that does not come to its end leave the detector as it was."""
+
+    @functools.wraps(fit)
+    def restoring(self, *args, **kwargs):
+        before = vars(self).copy()
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return restoring
 
 
 def draw_seed(random_state) -> tuple[np.random.RandomState, int]:

@@ -8,7 +8,7 @@ from numbers import Real
 import numpy as np
 import torch
 
-from ._base import BaseDetector, TrainingData, draw_seed
+from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
 from ._compat import Interval, StrOptions, fit_context
 from ._decision import loss_limit
 from ._network import Network, trains_networks
@@ -39,6 +39,7 @@ class _BaselineDetector(BaseDetector):
         """Return the trained network, and the losses of clean rows under networks that were not trained on them."""
 
     @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     @trains_networks
     def fit(self, X, y, X_clean=None, y_clean=None):
         """Train the network and let it judge the noisy set.

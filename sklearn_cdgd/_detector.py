@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
+import warnings
 from numbers import Integral, Real
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
-from ._base import BaseDetector, TrainingData, draw_seed
+from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
 from ._compat import Interval, StrOptions, fit_context
 from ._decision import flag_by_threshold, loss_limit
 from ._hypergradient import forecast, hypergradient
 from ._network import Network, trains_networks
-from ._outer import Trace, learn_alpha
+from ._outer import OuterState, learn_alpha
 from ._recording import record
 from ._unroll import stacked
 from ._verdict import judge
+from ._warm_start import digest, state_of
 
 # Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
 _STACKED_ROWS = 256
@@ -54,7 +58,8 @@ class CorruptionDetector(BaseDetector):
     threshold : float, default=0.5
         In [0, 1]; used by ``method="alpha"``. Read when ``predict`` is called, so no new fit is needed to change it.
     max_iter : int, default=24
-        Number of outer steps. Each trains the network once from a fresh initialisation, and moves alpha once.
+        Number of outer steps. Each trains the network once from a fresh initialisation, and moves alpha once. With
+        `warm_start` those of earlier fits count.
     outer_lr : float, default=0.5
         Learning rate of Adam on alpha.
     outer_eps : float, default=1.0
@@ -90,6 +95,11 @@ class CorruptionDetector(BaseDetector):
         whose steps cannot be recorded, the graph of as many steps as fit. What does not fit is computed again, at the
         price of one more training pass; the result is the same to rounding. ``None`` takes an eighth of the machine's
         memory.
+    warm_start : bool, default=False
+        Whether ``fit`` takes up alpha, and all that its optimiser holds, where the last ``fit`` left them, until there
+        have been `max_iter` outer steps in all: with the same data and an integer `random_state`, two fits give what
+        one does. Other data are allowed, after suspicious rows have been moved to the clean set, say: pairs of row and
+        label that are found again keep their alpha, new ones start at 1. Raise `max_iter` to learn from the new data.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
@@ -114,6 +124,8 @@ class CorruptionDetector(BaseDetector):
         Labels of either set, sorted.
     n_iter_ : int
         Number of outer steps taken.
+    interrupted_ : bool
+        Whether learning alpha was interrupted before it had taken `max_iter` outer steps.
     clean_loss_curve_ : ndarray of shape (n_iter_,)
         Clean loss, averaged over the inner training, at every outer step.
     n_features_in_ : int
@@ -169,6 +181,7 @@ class CorruptionDetector(BaseDetector):
         "clean_fraction": [Interval(Real, 0, 1, closed="neither")],
         "compile": ["boolean"],
         "memory_budget": [None, Interval(Real, 0, None, closed="neither")],
+        "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -195,6 +208,7 @@ class CorruptionDetector(BaseDetector):
         clean_fraction=0.2,
         compile=False,
         memory_budget=None,
+        warm_start=False,
         random_state=None,
         verbose=0,
     ):
@@ -217,13 +231,19 @@ class CorruptionDetector(BaseDetector):
         self.clean_fraction = clean_fraction
         self.compile = compile
         self.memory_budget = memory_budget
+        self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
 
     @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     @trains_networks
     def fit(self, X, y, X_clean=None, y_clean=None):
         """Learn alpha.
+
+        An interrupt (Ctrl-C) while alpha is learnt ends that at once: the alpha of the outer steps so far is used, and
+        a warning says how to go on. An interrupt before the first outer step or while the judging networks are trained,
+        like any error, is raised and leaves the detector as it was before.
 
         Parameters
         ----------
@@ -244,24 +264,20 @@ class CorruptionDetector(BaseDetector):
         ------
         ValueError
             If the input is not what is described here, or if the training diverges; nothing is trained before all
-            arguments have been checked.
+            arguments have been checked. With `warm_start`, if more than `max_iter` outer steps were taken before.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If learning alpha was interrupted.
         """
+        last = copy.copy(self) if self.warm_start and hasattr(self, "_outer_state") else None
         rng, seed = draw_seed(self.random_state)
         data = self._check_training_data(X, y, X_clean, y_clean, rng)
         network = Network(self.net, *data.noisy, data.task.n_classes, seed=seed)
-        alpha = torch.ones(len(data.free), device=network.device)
-        trace = learn_alpha(
-            self._outer_objective(network, data, seed),
-            alpha,
-            lr=self.outer_lr,
-            eps=self.outer_eps,
-            max_iter=self.max_iter,
-            patience=self.outer_patience,
-            free=torch.as_tensor(data.free, device=network.device),
-            on_step=self._progress(),
-        )
-        self.alpha_ = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
-        self.n_iter_, self.clean_loss_curve_ = len(trace.values), np.array(trace.values)
+        self._clean_digest = digest(data.clean)
+        start = OuterState.start(len(data.free)) if last is None else state_of(last, self, data)
+        self._remember_alpha(self._learn_alpha(network, data, start, seed))
 
         verdict = judge(
             network,
@@ -278,8 +294,42 @@ class CorruptionDetector(BaseDetector):
         self._remember_verdict(verdict.answers, verdict.losses, loss_limit(verdict.clean_losses))
         return self
 
-    def _outer_objective(self, network: Network, data: TrainingData, seed: int):
-        """Return the function of alpha and the outer step that gives the outer objective and its hypergradient."""
+    def _learn_alpha(self, network: Network, data: TrainingData, state: OuterState, seed: int) -> OuterState:
+        if state.n_steps == self.max_iter:
+            return state
+        state = learn_alpha(
+            self._outer_objective(network, data, seed, self.max_iter - state.n_steps),
+            state.map(lambda t: t.to(network.device)),
+            lr=self.outer_lr,
+            eps=self.outer_eps,
+            max_iter=self.max_iter,
+            patience=self.outer_patience,
+            free=torch.as_tensor(data.free, device=network.device),
+            on_step=self._progress(state.n_steps),
+        )
+        if state.interrupted and state.n_steps == 0:
+            raise KeyboardInterrupt
+        if state.interrupted:
+            warnings.warn(
+                f"Learning alpha was interrupted after {state.n_steps} of {self.max_iter} outer steps. The fit goes on "
+                "with what was learnt so far; interrupt again to give it up. To go on later, call fit again with "
+                "warm_start=True.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        return state
+
+    def _remember_alpha(self, state: OuterState) -> None:
+        self._outer_state = state = state.map(lambda t: t.cpu().numpy())
+        self.alpha_ = (state.mean if self.average else state.alpha).astype(np.float64)
+        self.n_iter_, self.interrupted_ = state.n_steps, state.interrupted
+        self.clean_loss_curve_ = np.array(state.values)
+
+    def _outer_objective(self, network: Network, data: TrainingData, seed: int, n_steps: int):
+        """Return the function of alpha and the outer step that gives the outer objective and its hypergradient.
+
+        `n_steps` is the number of outer steps to come.
+        """
         problem, alpha = network.problem(data.noisy, data.clean), torch.ones(len(data.free), device=network.device)
         plan = network.plan(len(alpha), seed)
         recording, n_trainings = None, self.n_inits
@@ -303,7 +353,7 @@ class CorruptionDetector(BaseDetector):
             return sum(r.value for r in results) / n_trainings, sum(r.grad for r in results) / n_trainings
 
         if self.verbose:
-            one, n_times = forecast(problem, alpha, plan, **options), n_trainings * self.max_iter
+            one, n_times = forecast(problem, alpha, plan, **options), n_trainings * n_steps
             print(
                 f"[CorruptionDetector] forecast: {n_times * plan.n_steps} inner steps, "
                 f"about {n_times * one.seconds:.0f} s to learn alpha, {one.n_bytes / 1e6:.0f} MB beside the data",
@@ -311,17 +361,17 @@ class CorruptionDetector(BaseDetector):
             )
         return objective
 
-    def _progress(self):
+    def _progress(self, n_before: int):
         if not self.verbose:
             return None
         start = time.perf_counter()
 
-        def report(trace: Trace) -> None:
-            done = len(trace.values)
-            left = (time.perf_counter() - start) / done * (self.max_iter - done)
-            kept = (trace.alpha >= 0.5).float().mean().item()
+        def report(state: OuterState) -> None:
+            done = state.n_steps
+            left = (time.perf_counter() - start) / (done - n_before) * (self.max_iter - done)
+            kept = (state.alpha >= 0.5).float().mean().item()
             print(
-                f"[CorruptionDetector] outer step {done}/{self.max_iter}: clean loss {trace.values[-1]:.4f}, "
+                f"[CorruptionDetector] outer step {done}/{self.max_iter}: clean loss {state.values[-1]:.4f}, "
                 f"{kept:.1%} kept, {left:.0f} s left",
                 flush=True,
             )

@@ -18,6 +18,7 @@ from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, Ne
 from skorch.utils import to_tensor
 from torch import nn
 
+from ._callbacks import fit_to_data, schedule_of, warn_of_what_is_lost
 from ._default_network import DefaultNetwork, ScaledHuberLoss, robust_scaling, stable_lr, target_units
 from ._modules import (
     Called,
@@ -28,7 +29,7 @@ from ._modules import (
     second_derivative_error,
     twice_differentiable,
 )
-from ._optimizers import SGD, Adam, Grouped, Optimizer
+from ._optimizers import SGD, Adam, Grouped, Optimizer, Scheduled
 from ._unroll import BatchPlan, Problem, State, inner_step
 
 # Rows per forward pass where nothing is differentiated.
@@ -79,11 +80,13 @@ class Network:
                 self._spec.set_params(module=LazyModule(self._spec.module, X).build)
                 with _applying_to(X, n_classes):
                     self._net = copy.deepcopy(self._spec).initialize()
-            # Callbacks that fit the module to the data, such as skorch's InputShapeSetter, act here.
-            self._net.notify("on_train_begin", X=X, y=targets)
+            fit_to_data(self._net, X, targets)
         self._spec.set_params(**{f"module__{k}": v for k, v in self._net.get_params_for("module").items()})
         self._losses = _RowLosses(self._net)
         self.optimizer = _differentiable(self._net)
+        self._schedule, self._n_scheduled = schedule_of(self._net), self.plan(len(X), seed).n_steps
+        self._optimizer_of(len(X))  # a schedule that fails does so here
+        warn_of_what_is_lost(self._net, self._schedule)
         self._params, self._buffers = _names(self._losses)
         self._check_output(X, targets, seed)
         self._check_two_rows(X, targets, seed)
@@ -128,7 +131,7 @@ class Network:
             self.initialize,
             self.train_losses,
             self.eval_losses,
-            self.optimizer,
+            self._optimizer_of(len(noisy[1])),
             self._data_set(*noisy),
             self._data_set(*clean),
             functools.partial(_seeded, device=self.device) if self._stochastic else contextlib.nullcontext,
@@ -136,7 +139,18 @@ class Network:
 
     def plan(self, n_rows: int, seed: int) -> BatchPlan:
         """Return the net's own schedule for `n_rows` rows."""
-        return BatchPlan(n_rows, self._net.batch_size, self._net.max_epochs, seed)
+        options = self._net.get_params_for("iterator_train")
+        batch_size = options.get("batch_size", self._net.batch_size)
+        return BatchPlan(n_rows, batch_size, self._net.max_epochs, seed, shuffle=bool(options.get("shuffle", True)))
+
+    def _optimizer_of(self, n_rows: int) -> Optimizer:
+        """Return the update rule of a training on `n_rows` rows, with its learning rate for every step."""
+        if self._schedule is None:
+            return self.optimizer
+        plan = self.plan(n_rows, 0)
+        # A schedule made for the steps of the noisy set may end there; judges may have the clean rows too.
+        lrs = self._schedule.learning_rates(plan.n_epochs, plan.steps_per_epoch, self._n_scheduled)
+        return _differentiable(self._net, lrs.to(self.device))
 
     def row_losses(self, state: State, X, targets) -> np.ndarray:
         """Return the loss of every row under the trained state."""
@@ -411,16 +425,16 @@ def _names(losses: _RowLosses) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return params, buffers
 
 
-def _differentiable(net: NeuralNet) -> Optimizer:
-    """Return the pure twin of the net's optimiser."""
+def _differentiable(net: NeuralNet, lrs: torch.Tensor | None = None) -> Optimizer:
+    """Return the pure twin of the net's optimiser; `lrs` has a row per parameter group and a column per step."""
     places = {id(p): n for n, p in enumerate(p for p in net.module_.parameters() if p.requires_grad)}
     rules, members = [], []
-    for group in net.optimizer_.param_groups:
+    for n, group in enumerate(net.optimizer_.param_groups):
         # The optimiser may hold parameters of the criterion and frozen ones too; neither are trained.
         own = tuple(sorted(places[id(p)] for p in group["params"] if id(p) in places))
         rule = _rule(type(net.optimizer_), group)
         if own:
-            rules.append(rule)
+            rules.append(rule if lrs is None else Scheduled(rule, lrs[n]))
             members.append(own)
     if members == [tuple(range(len(places)))]:
         return rules[0]

@@ -8,7 +8,7 @@ set of hyperparameters; everything that changes during training is in the state 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -40,7 +40,7 @@ class SGD:
 
     Parameters
     ----------
-    lr : float
+    lr : float or Tensor of shape ()
         Learning rate.
     momentum, weight_decay : float, default=0
         As in `torch.optim.SGD`.
@@ -48,7 +48,7 @@ class SGD:
         Use Nesterov momentum; needs ``momentum > 0``.
     """
 
-    lr: float
+    lr: float | Tensor
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
@@ -69,7 +69,7 @@ class SGD:
                 grads = tuple(torch.add(g, b, alpha=self.momentum) for g, b in zip(grads, state, strict=True))
             else:
                 grads = state
-        return tuple(torch.add(p, g, alpha=-self.lr) for p, g in zip(params, grads, strict=True)), state
+        return tuple(_minus(p, self.lr, g) for p, g in zip(params, grads, strict=True)), state
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Adam:
 
     Parameters
     ----------
-    lr : float
+    lr : float or Tensor of shape ()
         Learning rate.
     betas : tuple of two floats, default=(0.9, 0.999)
         Decay of the first and the second moment per step.
@@ -95,7 +95,7 @@ class Adam:
         Shrink the parameters directly instead of adding to the gradient.
     """
 
-    lr: float
+    lr: float | Tensor
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
@@ -120,9 +120,9 @@ class Adam:
             torch.addcmul(v * beta2, g, g, value=1 - beta2) for v, g in zip(state[n : 2 * n], grads, strict=True)
         )
         # The number of steps depends on nothing, so nothing is differentiated by it.
-        correction1, correction2 = (_one_minus_power(beta, count.detach()) for beta in self.betas)
+        correction1, correction2 = (one_minus_power(beta, count.detach()) for beta in self.betas)
         params = tuple(
-            torch.addcdiv(p, m / correction1, (v / correction2 + self.eps**2).sqrt(), value=-self.lr)
+            _minus_ratio(p, self.lr, m / correction1, (v / correction2 + self.eps**2).sqrt())
             for p, m, v in zip(params, first, second, strict=True)
         )
         return params, (*first, *second, count)
@@ -136,7 +136,21 @@ class AdamW(Adam):
     decoupled_weight_decay: bool = True
 
 
-def _one_minus_power(beta: float, count: Tensor) -> Tensor:
+def _minus(p: Tensor, lr: float | Tensor, step: Tensor) -> Tensor:
+    """Return ``p - lr * step``, rounded as torch's own optimisers do."""
+    if isinstance(lr, Tensor):
+        return torch.addcmul(p, lr.to(p), step, value=-1)
+    return torch.add(p, step, alpha=-lr)
+
+
+def _minus_ratio(p: Tensor, lr: float | Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Return ``p - lr * a / b``."""
+    if isinstance(lr, Tensor):
+        return torch.addcdiv(p, lr.to(p) * a, b, value=-1)
+    return torch.addcdiv(p, a, b, value=-lr)
+
+
+def one_minus_power(beta: float, count: Tensor) -> Tensor:
     """Return ``1 - beta**count`` without cancellation."""
     return -torch.expm1(count * (math.log(beta) if beta else -math.inf))
 
@@ -172,6 +186,36 @@ class Grouped:
                 new_params[n] = param
             new_state += after
         return tuple(new_params), tuple(new_state)
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """A rule with a learning rate of its own at every step.
+
+    Parameters
+    ----------
+    rule : SGD or Adam
+        Its `lr` is not used.
+    lrs : Tensor of shape (n_steps,)
+        The learning rates, on the device of the parameters. After the last step the last one stays.
+    """
+
+    rule: SGD | Adam
+    lrs: Tensor
+
+    def state_size(self, n_params: int) -> int:
+        return self.rule.state_size(n_params) + 1
+
+    def init(self, params: Tensors) -> Tensors:
+        return (*self.rule.init(params), params[0].new_zeros(()))
+
+    def update(self, params: Tensors, grads: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        *state, count = state
+        # Indexing by a tensor without dimensions would read its value, which a recording would take for a constant.
+        step = count.detach().long().clamp(max=len(self.lrs) - 1).reshape(1)
+        rule = replace(self.rule, lr=self.lrs.index_select(0, step).reshape(()))
+        params, state = rule.update(params, grads, tuple(state))
+        return params, (*state, count + 1)
 
 
 def _pick(tensors: Tensors, places: tuple[int, ...]) -> Tensors:

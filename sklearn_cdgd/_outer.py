@@ -2,41 +2,95 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from ._optimizers import one_minus_power
 
 # Keeps 0 / 0 at 0. Hypergradients are tiny (a share 1/N of a loss), so torch's 1e-8 would hold them back.
 _TINY = 1e-30
 
 
-@dataclass
-class Trace:
-    """What happened in the outer loop.
+@dataclass(frozen=True)
+class OuterState:
+    """Everything that one outer step hands to the next; where a loop stopped, it can be taken up again.
+
+    The first five have one entry per noisy row.
 
     Attributes
     ----------
     alpha : Tensor of shape (n_noisy,)
-        The inclusion variable after the last outer step.
+        The inclusion variable.
     mean : Tensor of shape (n_noisy,)
         Its mean over the outer steps.
-    values : list of float
+    first, second : Tensor of shape (n_noisy,)
+        The moments of Adam.
+    count : Tensor of shape (n_noisy,)
+        The outer steps that every row has seen; a row that came later has seen fewer.
+    best : float
+        The least value so far.
+    waited : int
+        Outer steps since then, or since the last drop of the learning rate.
+    lr_scale : float
+        What the drops have left of the learning rate.
+    values : tuple of float
         The outer objective before every outer step.
-    lrs : list of float
-        The outer learning rate of every outer step.
+    lrs : tuple of float
+        The learning rate of every outer step.
+    interrupted : bool
+        Whether a `KeyboardInterrupt` ended the loop.
     """
 
     alpha: Tensor
     mean: Tensor
-    values: list[float] = field(default_factory=list)
-    lrs: list[float] = field(default_factory=list)
+    first: Tensor
+    second: Tensor
+    count: Tensor
+    best: float = math.inf
+    waited: int = 0
+    lr_scale: float = 1.0
+    values: tuple[float, ...] = ()
+    lrs: tuple[float, ...] = ()
+    interrupted: bool = False
+
+    @classmethod
+    def start(cls, n_rows: int, **options) -> OuterState:
+        """Return the state before the first step: every row is included. `options` are those of `torch.zeros`."""
+        zeros = torch.zeros(n_rows, **options)
+        return cls(torch.ones_like(zeros), torch.ones_like(zeros), zeros, zeros, zeros)
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.values)
+
+    def map(self, function: Callable) -> OuterState:
+        """Return the state with `function` applied to what has one entry per row: to store it as arrays, say."""
+        return replace(self, **{name: function(getattr(self, name)) for name in _PER_ROW})
+
+    def moved(self, rows: Tensor) -> OuterState:
+        """Return the state for another noisy set.
+
+        Its row n was row ``rows[n]`` and keeps what it had; -1 is a new row. What the objective was does not count any
+        more, so the wait for a better one starts anew.
+        """
+        fresh = OuterState.start(len(rows), dtype=self.alpha.dtype, device=self.alpha.device)
+        per_row = {}
+        for name in _PER_ROW:
+            per_row[name] = getattr(fresh, name)
+            per_row[name][rows >= 0] = getattr(self, name)[rows[rows >= 0]]
+        return replace(self, **per_row, best=math.inf, waited=0)
+
+
+_PER_ROW = ("alpha", "mean", "first", "second", "count")
 
 
 def learn_alpha(
     objective: Callable[[Tensor, int], tuple[float, Tensor]],
-    alpha: Tensor,
+    state: OuterState,
     *,
     lr: float,
     max_iter: int,
@@ -44,20 +98,22 @@ def learn_alpha(
     eps: float = 0.0,
     factor: float = 0.1,
     free: Tensor | None = None,
-    on_step: Callable[[Trace], object] | None = None,
-) -> Trace:
+    on_step: Callable[[OuterState], object] | None = None,
+) -> OuterState:
     """Minimise the outer objective over alpha in [0, 1]^N.
+
+    A loop that is stopped and taken up again from the state that it returned ends where an uninterrupted one does.
 
     Parameters
     ----------
     objective : callable(alpha, outer_step) -> (value, gradient)
         Noisy: every outer step trains from a fresh initialisation.
-    alpha : Tensor of shape (n_noisy,)
+    state : OuterState
         Where to start.
     lr : float
         Learning rate of Adam.
     max_iter : int
-        Number of outer steps.
+        Number of outer steps, those that `state` has behind it among them.
     patience : int
         After so many outer steps without a better value the learning rate is multiplied by `factor`.
     eps : float, default=0.0
@@ -65,32 +121,56 @@ def learn_alpha(
         which every row moves at the same speed; a large value is gradient descent with momentum and one common scale.
     factor : float, default=0.1
     free : bool Tensor of shape (n_noisy,) or None, default=None
-        Rows whose alpha may move; ``None`` frees all.
-    on_step : callable(trace) or None, default=None
+        Rows whose alpha may move, others are held at 1; ``None`` frees all.
+    on_step : callable(state) or None, default=None
         Called after every outer step; a true answer ends the loop.
 
     Returns
     -------
-    Trace
+    OuterState
+        After the last outer step that was completed. A `KeyboardInterrupt` ends the loop at once and is noted in it.
     """
-    trace = Trace(alpha.clone(), torch.zeros_like(alpha))
-    first, second = torch.zeros_like(alpha), torch.zeros_like(alpha)
-    best, waited = float("inf"), 0
-    for step in range(max_iter):
-        value, grad = objective(trace.alpha, step)
-        if free is not None:
-            grad = torch.where(free, grad, 0)
-        best, waited = (value, 0) if value < best else (best, waited + 1)
-        if waited >= patience:
-            lr, waited = lr * factor, 0
-        first = torch.lerp(grad, first, 0.9)
-        second = torch.lerp(grad * grad, second, 0.999)
-        mean, square = first / (1 - 0.9 ** (step + 1)), second / (1 - 0.999 ** (step + 1))
-        speed = mean / (square.sqrt() + eps * square.mean().sqrt() + _TINY)
-        trace.alpha = (trace.alpha - lr * speed).clamp(0, 1)
-        trace.mean = trace.mean + (trace.alpha - trace.mean) / (step + 1)
-        trace.values.append(value)
-        trace.lrs.append(lr)
-        if on_step is not None and on_step(trace):
-            break
-    return trace
+    if free is not None:
+        start = OuterState.start(len(free), dtype=state.alpha.dtype, device=state.alpha.device)
+        state = replace(state, **{n: torch.where(free, getattr(state, n), getattr(start, n)) for n in _PER_ROW})
+    state = replace(state, interrupted=False)
+    try:
+        while state.n_steps < max_iter:
+            value, grad = objective(state.alpha, state.n_steps)
+            if free is not None:
+                grad = torch.where(free, grad, 0)
+            state = _stepped(state, value, grad, lr=lr, patience=patience, eps=eps, factor=factor)
+            if on_step is not None and on_step(state):
+                break
+    except KeyboardInterrupt:
+        # States are never changed, so this is the last complete one wherever the interrupt came.
+        state = replace(state, interrupted=True)
+    return state
+
+
+def _stepped(state: OuterState, value: float, grad: Tensor, *, lr, patience, eps, factor) -> OuterState:
+    """Take one step of Adam along `grad`, and project."""
+    best, waited = (value, 0) if value < state.best else (state.best, state.waited + 1)
+    lr_scale = state.lr_scale
+    if waited >= patience:
+        lr_scale, waited = lr_scale * factor, 0
+    lr = lr * lr_scale
+
+    count = state.count + 1
+    first = torch.lerp(grad, state.first, 0.9)
+    second = torch.lerp(grad * grad, state.second, 0.999)
+    mean, square = first / one_minus_power(0.9, count), second / one_minus_power(0.999, count)
+    speed = mean / (square.sqrt() + eps * square.mean().sqrt() + _TINY)
+    alpha = (state.alpha - lr * speed).clamp(0, 1)
+    return OuterState(
+        alpha,
+        state.mean + (alpha - state.mean) / count,
+        first,
+        second,
+        count,
+        best,
+        waited,
+        lr_scale,
+        (*state.values, value),
+        (*state.lrs, lr),
+    )

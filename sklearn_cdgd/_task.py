@@ -38,6 +38,14 @@ class Task(ABC):
         """Return checked targets as a network takes them."""
 
     @abstractmethod
+    def decode(self, targets: np.ndarray) -> np.ndarray:
+        """Return what was encoded."""
+
+    @abstractmethod
+    def knows(self, y: np.ndarray) -> np.ndarray:
+        """Return which of the targets can be encoded."""
+
+    @abstractmethod
     def flags(self, targets, answers, losses, limit) -> np.ndarray: ...
 
     @abstractmethod
@@ -94,6 +102,13 @@ class Classification(Task):
             raise ValueError(f"labels that were not seen in fit: {unknown}. Known are {self.classes.tolist()}.")
         return np.searchsorted(self.classes, y)
 
+    def decode(self, targets):
+        return self.classes[targets]
+
+    def knows(self, y):
+        classes = set(self.classes.tolist())
+        return np.array([label in classes for label in y.tolist()])
+
     def flags(self, targets, answers, losses, limit):
         return flag_by_prediction(answers, targets)
 
@@ -101,7 +116,7 @@ class Classification(Task):
         return answers[np.arange(len(targets)), targets]
 
     def columns(self, targets, answers):
-        return {"given_label": self.classes[targets], "suggested_label": self.classes[answers.argmax(axis=1)]}
+        return {"given_label": self.decode(targets), "suggested_label": self.classes[answers.argmax(axis=1)]}
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,12 @@ class Regression(Task):
 
     def encode(self, y):
         return y
+
+    def decode(self, targets):
+        return targets
+
+    def knows(self, y):
+        return np.ones(len(y), dtype=bool)
 
     def flags(self, targets, answers, losses, limit):
         return flag_by_loss(losses, limit)

@@ -1,0 +1,220 @@
+"""A fit that is interrupted, given up, or taken up again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _detector
+
+LEARNT = ("alpha_", "clean_loss_curve_", "loss_", "probabilities_")
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def quick(**options):
+    net = NeuralNetClassifier(
+        mlp, criterion=nn.CrossEntropyLoss, lr=0.3, optimizer__momentum=0.9, batch_size=-1, max_epochs=4, verbose=0
+    )
+    return CorruptionDetector(**({"net": net, "max_iter": 6, "cv": None, "random_state": 0} | options))
+
+
+def assert_equal(a, b):
+    assert a.n_iter_ == b.n_iter_
+    for name in LEARNT:
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+
+
+class Interrupting:
+    """Stands in for a function and raises a KeyboardInterrupt at the calls named."""
+
+    def __init__(self, monkeypatch, name, *calls):
+        self.function, self.calls, self.n_calls = getattr(_detector, name), calls, 0
+        monkeypatch.setattr(_detector, name, self)
+
+    def __call__(self, *args, **kwargs):
+        self.n_calls += 1
+        if self.n_calls in self.calls:
+            raise KeyboardInterrupt
+        return self.function(*args, **kwargs)
+
+
+@pytest.fixture
+def arrays(spheres):
+    return spheres(n_noisy=40, n_clean=20)[:4]
+
+
+class TestWarmStart:
+    @pytest.mark.parametrize("average", [True, False])
+    def test_two_fits_equal_one(self, arrays, average):
+        whole = quick(average=average, outer_patience=2).fit(*arrays)
+        parts = quick(average=average, outer_patience=2, max_iter=2, warm_start=True).fit(*arrays)
+        assert parts.n_iter_ == 2
+        assert (parts.alpha_ != whole.alpha_).any()
+        assert_equal(parts.set_params(max_iter=6).fit(*arrays), whole)
+
+    def test_two_fits_equal_one_without_a_clean_set(self, arrays):
+        with pytest.warns(UserWarning, match="No clean set was given"):
+            whole = quick().fit(*arrays[:2])
+        with pytest.warns(UserWarning, match="No clean set was given"):
+            parts = quick(max_iter=2, warm_start=True).fit(*arrays[:2]).set_params(max_iter=6).fit(*arrays[:2])
+        assert_equal(parts, whole)
+
+    def test_without_it_a_fit_starts_afresh(self, arrays):
+        assert_equal(quick(max_iter=2).fit(*arrays).set_params(max_iter=6).fit(*arrays), quick().fit(*arrays))
+
+    def test_verified_rows_move_to_the_clean_set(self, arrays):
+        """The review loop: the most suspicious rows leave, everything known of the others stays."""
+        X, y, X_clean, y_clean = arrays
+        detector = quick(warm_start=True, average=False).fit(X, y, X_clean, y_clean)
+        alpha = detector.alpha_
+        checked = detector.ranked_indices()[:10]
+        left = np.setdiff1d(np.arange(len(X)), checked)
+        detector.set_params(max_iter=7, outer_lr=1e-9)
+        detector.fit(X[left], y[left], np.r_[X_clean, X[checked]], np.r_[y_clean, y[checked]])
+        np.testing.assert_allclose(detector.alpha_, alpha[left], atol=1e-6)
+        assert detector.n_iter_ == len(detector.clean_loss_curve_) == 7
+
+    def test_new_pairs_start_at_one(self, arrays):
+        X, y, X_clean, y_clean = arrays
+        detector = quick(warm_start=True, average=False).fit(X[:100], y[:100], X_clean, y_clean)
+        alpha, y_now = detector.alpha_, y.copy()
+        corrected = int(np.argmin(alpha))
+        y_now[corrected] = 1 - y_now[corrected]
+        order = np.random.RandomState(0).permutation(len(X))
+        detector.set_params(max_iter=7, outer_lr=1e-9).fit(X[order], y_now[order], X_clean, y_clean)
+        expected = np.r_[alpha, np.ones(20)]
+        expected[corrected] = 1
+        np.testing.assert_allclose(detector.alpha_, expected[order], atol=1e-6)
+
+    def test_labels_that_are_new_are_no_obstacle(self, arrays):
+        X, y, X_clean, y_clean = arrays
+        detector = quick(net=None, max_iter=1, warm_start=True, average=False).fit(*arrays)
+        alpha, y_now, more = detector.alpha_, y.copy(), np.r_[y_clean[:-1], 2]
+        y_now[:5] = 2
+        detector.set_params(max_iter=2, outer_lr=1e-9).fit(X, y_now, X_clean, more)
+        np.testing.assert_allclose(detector.alpha_, np.r_[np.ones(5), alpha[5:]], atol=1e-6)
+
+    def test_with_another_clean_set_the_wait_for_a_better_loss_starts_anew(self, arrays):
+        X, y, X_clean, y_clean = arrays
+        options = dict(warm_start=True, outer_patience=3, average=False)
+        same, other = (quick(max_iter=2, **options).fit(*arrays) for _ in range(2))
+        for detector in (same, other):  # no loss will be better
+            detector._outer_state = detector._outer_state.__class__(
+                **vars(detector._outer_state) | {"best": -1.0, "waited": 2}
+            )
+        same.set_params(max_iter=3).fit(*arrays)
+        other.set_params(max_iter=3).fit(X, y, X_clean[:-1], y_clean[:-1])
+        assert same._outer_state.lr_scale == pytest.approx(0.1)
+        assert other._outer_state.lr_scale == 1
+
+    def test_nothing_is_shared(self, arrays):
+        X, y, X_clean, y_clean = arrays
+        detector = quick(warm_start=True).fit(*arrays)
+        for other in (X + 10, np.c_[X, X]):
+            net = None if other.shape[1] == 6 else detector.net
+            clean = np.c_[X_clean, X_clean] if other.shape[1] == 6 else X_clean
+            detector.set_params(net=net)
+            with pytest.warns(
+                UserWarning, match="no row of X was in the noisy set of the last fit with the same label"
+            ):
+                detector.fit(other, y, clean, y_clean)
+            assert_equal(detector, quick(net=net).fit(other, y, clean, y_clean))
+
+    def test_no_step_is_left(self, arrays):
+        detector = quick(warm_start=True).fit(*arrays)
+        alpha = detector.alpha_
+        with pytest.warns(UserWarning, match="All of the max_iter=6 outer steps were taken before.* Raise max_iter to"):
+            detector.fit(*arrays)
+        np.testing.assert_array_equal(detector.alpha_, alpha)
+
+    def test_more_steps_than_max_iter(self, arrays):
+        detector = quick(warm_start=True).fit(*arrays).set_params(max_iter=4)
+        with pytest.raises(ValueError, match=r"max_iter=4, but 6 outer steps were taken before.* warm_start=False to"):
+            detector.fit(*arrays)
+        assert detector.n_iter_ == 6
+
+    def test_regression(self, arrays):
+        X, _, X_clean, _ = arrays
+        rows = X, X[:, :2] + 1, X_clean, X_clean[:, :2] + 1
+        options = dict(net=None, random_state=0, cv=None)
+        whole = CorruptionDetector(max_iter=3, **options).fit(*rows)
+        parts = CorruptionDetector(max_iter=1, warm_start=True, **options).fit(*rows).set_params(max_iter=3).fit(*rows)
+        np.testing.assert_array_equal(parts.alpha_, whole.alpha_)
+
+
+class TestInterrupt:
+    def test_the_first_leaves_a_usable_result_that_can_be_taken_up_again(self, arrays, monkeypatch):
+        whole = quick().fit(*arrays)
+        # Two initialisations a step: the interrupt comes in the middle of the fourth.
+        interrupting = Interrupting(monkeypatch, "hypergradient", 8)
+        with pytest.warns(
+            ConvergenceWarning,
+            match="interrupted after 3 of 6 outer steps.* interrupt again to give it up.*with warm_start=True",
+        ) as caught:
+            detector = quick().fit(*arrays)
+        assert caught[0].filename == __file__
+        assert interrupting.n_calls == 8
+        assert detector.interrupted_
+        assert not whole.interrupted_
+        assert detector.n_iter_ == len(detector.clean_loss_curve_) == 3
+        assert_equal(detector, quick(max_iter=3).fit(*arrays))
+        assert detector.predict().shape == (len(arrays[0]),)
+        assert_equal(detector.set_params(warm_start=True).fit(*arrays), whole)
+        assert not detector.interrupted_
+
+    @pytest.mark.parametrize("fitted", [False, True])
+    @pytest.mark.parametrize(
+        ("name", "calls"),
+        [("hypergradient", (1,)), ("judge", (1,)), ("record", (1,))],
+        ids=["before the first step", "while judging", "before learning"],
+    )
+    def test_elsewhere_it_leaves_the_detector_as_it_was(self, arrays, monkeypatch, name, calls, fitted):
+        detector = quick()
+        if fitted:
+            detector.fit(*arrays)
+        before = vars(detector).copy()
+        Interrupting(monkeypatch, name, *calls)
+        X, y, X_clean, y_clean = arrays
+        with pytest.raises(KeyboardInterrupt):
+            detector.fit(X[:50], y[:50].astype(str), X_clean, y_clean.astype(str))
+        assert vars(detector).keys() == before.keys()
+        assert all(vars(detector)[key] is value for key, value in before.items())
+        if not fitted:
+            with pytest.raises(NotFittedError):
+                detector.predict()
+
+    def test_a_second_one_gives_the_fit_up(self, arrays, monkeypatch):
+        detector = quick()
+        Interrupting(monkeypatch, "hypergradient", 8)
+        Interrupting(monkeypatch, "judge", 1)
+        with pytest.warns(ConvergenceWarning, match="after 3 of 6"), pytest.raises(KeyboardInterrupt):
+            detector.fit(*arrays)
+        with pytest.raises(NotFittedError):
+            detector.predict()
+
+    def test_before_a_further_step_it_keeps_those_of_the_last_fit(self, arrays, monkeypatch):
+        detector = quick(max_iter=3, warm_start=True).fit(*arrays)
+        alpha = detector.alpha_
+        Interrupting(monkeypatch, "hypergradient", 1)
+        with pytest.warns(ConvergenceWarning, match="after 3 of 6"):
+            detector.set_params(max_iter=6).fit(*arrays)
+        np.testing.assert_array_equal(detector.alpha_, alpha)
+
+
+@pytest.mark.usefixtures("global_generators_untouched")
+@pytest.mark.parametrize("cls", [CorruptionDetector, NoisySetDetector, CleanSetDetector])
+def test_a_fit_that_fails_leaves_the_detector_as_it_was(cls, arrays):
+    X, y, X_clean, y_clean = arrays
+    options = {"max_iter": 1, "cv": None} if cls is CorruptionDetector else {}
+    detector = cls(nn.Linear(3, 2), random_state=0, **options).fit(*arrays)
+    scores = detector.decision_function()
+    with pytest.raises(ValueError, match="could not be applied to two rows"):
+        detector.fit(np.c_[X, X], y.astype(str), np.c_[X_clean, X_clean], y_clean.astype(str))
+    assert detector.n_features_in_ == 3
+    np.testing.assert_array_equal(detector.decision_function(X, y), scores)
