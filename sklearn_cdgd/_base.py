@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from abc import ABC, abstractmethod
@@ -13,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._network import task_of_net
+from ._network import cloned, memo_of, task_of_net
 from ._task import Classification, Regression, Task, kind_of, naming
 
 # Two rows are the same if they differ by at most this share of every column's largest value.
@@ -51,6 +52,21 @@ class BaseDetector(BaseEstimator, ABC):
         tags.target_tags.required = True
         tags.input_tags.three_d_array = True
         return tags
+
+    # torch cannot copy modules with lazy layers, so copies and clones need a hand.
+
+    def __deepcopy__(self, memo):
+        memo |= memo_of(self.net)
+        memo[id(self)] = twin = copy.copy(self)
+        vars(twin).update(copy.deepcopy(vars(self), memo))
+        return twin
+
+    def __sklearn_clone__(self):
+        bare = copy.copy(self)
+        bare.net = None
+        twin = BaseEstimator.__sklearn_clone__(bare)
+        twin.net = cloned(self.net)
+        return twin
 
     # --- what a detector defines ------------------------------------------------------------------------------------
 
@@ -286,7 +302,7 @@ class BaseDetector(BaseEstimator, ABC):
 
     def _find_again(self, task: Task, X: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the position that every row of another noisy set has in this one, -1 for a new pair."""
-        rows = np.full(len(X), -1)
+        rows = np.full(X.shape[0], -1)
         if (type(task), X.shape[1:], targets.shape[1:]) == (
             type(self._task),
             self._X.shape[1:],

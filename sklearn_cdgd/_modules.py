@@ -73,7 +73,7 @@ class LazyModule:
         """Return a newly initialised module."""
         is_instance = isinstance(self.module, nn.Module)
         if is_instance and not options:
-            module = _copy(self.module)
+            module = copy.deepcopy(self.module, copies_of_lazy_tensors(self.module))
         else:
             module = (type(self.module) if is_instance else self.module)(**options)
         with torch.no_grad():
@@ -83,13 +83,13 @@ class LazyModule:
         return module.train()
 
 
-def _copy(module: nn.Module) -> nn.Module:
-    """Copy a module with lazy tensors."""
+def copies_of_lazy_tensors(module: nn.Module) -> dict[int, torch.Tensor]:
+    """Return a memo for `copy.deepcopy`, which fails on a lazy buffer."""
     memo = {}
     for t in lazy_tensors(module):
         kind = UninitializedParameter if isinstance(t, UninitializedParameter) else UninitializedBuffer
         memo[id(t)] = kind(t.requires_grad, device=t.device, dtype=t.dtype)
-    return copy.deepcopy(module, memo)
+    return memo
 
 
 # --- second derivatives -----------------------------------------------------------------------------------------------

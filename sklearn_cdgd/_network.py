@@ -23,6 +23,7 @@ from ._default_network import DefaultNetwork, ScaledHuberLoss, robust_scaling, s
 from ._modules import (
     Called,
     LazyModule,
+    copies_of_lazy_tensors,
     lazy_tensors,
     refuse_once_differentiable,
     reset,
@@ -193,6 +194,11 @@ class Network:
         with torch.no_grad():
             for name, tensor in tensors.items():
                 tensor.copy_(ours[name])
+        # skorch trains an instance in place. A copy stays on the CPU: of what is pickled, only `module_` and
+        # `criterion_` are moved from a GPU to the CPU where there is none.
+        for part in ("module", "criterion"):
+            if isinstance(getattr(self._spec, part), nn.Module):
+                vars(net)[part] = copy.deepcopy(getattr(self._spec, part))
         return net
 
     def _data_set(self, X, targets):
@@ -415,6 +421,28 @@ def _copyable(net, X):
     if isinstance(net, nn.Module) and lazy_tensors(net):
         return LazyModule(net, X).build
     return net
+
+
+def memo_of(net) -> dict:
+    """Return the memo without which `copy.deepcopy` fails on a net that holds an instance with lazy layers."""
+    module = _module_of(net)
+    return copies_of_lazy_tensors(module) if isinstance(module, nn.Module) else {}
+
+
+def cloned(net):
+    """Return scikit-learn's clone of what may be a net, also where it holds an instance with lazy layers."""
+    memo = memo_of(net)
+    if not memo:
+        return clone(net, safe=False)
+    module = copy.deepcopy(_module_of(net), memo)
+    if not isinstance(net, NeuralNet):
+        return module
+    options = {k: clone(v, safe=False) for k, v in net.get_params(deep=False).items() if k != "module"}
+    return type(net)(module=module, **options)
+
+
+def _module_of(net):
+    return net.module if isinstance(net, NeuralNet) else net
 
 
 def _names(losses: _RowLosses) -> tuple[tuple[str, ...], tuple[str, ...]]:

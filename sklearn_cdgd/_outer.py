@@ -78,10 +78,7 @@ class OuterState:
         more, so the wait for a better one starts anew.
         """
         fresh = OuterState.start(len(rows), dtype=self.alpha.dtype, device=self.alpha.device)
-        per_row = {}
-        for name in _PER_ROW:
-            per_row[name] = getattr(fresh, name)
-            per_row[name][rows >= 0] = getattr(self, name)[rows[rows >= 0]]
+        per_row = {n: torch.where(rows >= 0, getattr(self, n)[rows], getattr(fresh, n)) for n in _PER_ROW}
         return replace(self, **per_row, best=math.inf, waited=0)
 
 

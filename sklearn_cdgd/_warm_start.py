@@ -52,7 +52,7 @@ def state_of(last: BaseDetector, detector: BaseDetector, data: TrainingData) -> 
             UserWarning,
             stacklevel=6,
         )
-    same_rows = len(last._X) == n_rows and (rows == np.arange(n_rows)).all()
+    same_rows = last._X.shape[0] == n_rows and (rows == np.arange(n_rows)).all()
     if same_rows and detector._clean_digest == last._clean_digest:
         return state
     return state.moved(torch.as_tensor(rows))

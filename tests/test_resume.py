@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -13,15 +15,15 @@ from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector,
 LEARNT = ("alpha_", "clean_loss_curve_", "loss_", "probabilities_")
 
 
-def mlp():
-    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+def mlp(n_inputs=3, n_outputs=2):
+    return nn.Sequential(nn.Linear(n_inputs, 8), nn.ReLU(), nn.Linear(8, n_outputs))
 
 
 def quick(**options):
     net = NeuralNetClassifier(
         mlp, criterion=nn.CrossEntropyLoss, lr=0.3, optimizer__momentum=0.9, batch_size=-1, max_epochs=4, verbose=0
     )
-    return CorruptionDetector(**({"net": net, "max_iter": 6, "cv": None, "random_state": 0} | options))
+    return CorruptionDetector(net, max_iter=6, cv=None, random_state=0).set_params(**options)
 
 
 def assert_equal(a, b):
@@ -82,19 +84,19 @@ class TestWarmStart:
 
     def test_new_pairs_start_at_one(self, arrays):
         X, y, X_clean, y_clean = arrays
-        detector = quick(warm_start=True, average=False).fit(X[:100], y[:100], X_clean, y_clean)
+        detector = quick(warm_start=True, average=False).fit(X[:30], y[:30], X_clean, y_clean)
         alpha, y_now = detector.alpha_, y.copy()
         corrected = int(np.argmin(alpha))
         y_now[corrected] = 1 - y_now[corrected]
         order = np.random.RandomState(0).permutation(len(X))
         detector.set_params(max_iter=7, outer_lr=1e-9).fit(X[order], y_now[order], X_clean, y_clean)
-        expected = np.r_[alpha, np.ones(20)]
+        expected = np.r_[alpha, np.ones(10)]
         expected[corrected] = 1
         np.testing.assert_allclose(detector.alpha_, expected[order], atol=1e-6)
 
     def test_labels_that_are_new_are_no_obstacle(self, arrays):
         X, y, X_clean, y_clean = arrays
-        detector = quick(net=None, max_iter=1, warm_start=True, average=False).fit(*arrays)
+        detector = quick(net__module=lambda: mlp(3, 3), max_iter=1, warm_start=True, average=False).fit(*arrays)
         alpha, y_now, more = detector.alpha_, y.copy(), np.r_[y_clean[:-1], 2]
         y_now[:5] = 2
         detector.set_params(max_iter=2, outer_lr=1e-9).fit(X, y_now, X_clean, more)
@@ -105,9 +107,7 @@ class TestWarmStart:
         options = dict(warm_start=True, outer_patience=3, average=False)
         same, other = (quick(max_iter=2, **options).fit(*arrays) for _ in range(2))
         for detector in (same, other):  # no loss will be better
-            detector._outer_state = detector._outer_state.__class__(
-                **vars(detector._outer_state) | {"best": -1.0, "waited": 2}
-            )
+            detector._outer_state = dataclasses.replace(detector._outer_state, best=-1.0, waited=2)
         same.set_params(max_iter=3).fit(*arrays)
         other.set_params(max_iter=3).fit(X, y, X_clean[:-1], y_clean[:-1])
         assert same._outer_state.lr_scale == pytest.approx(0.1)
@@ -142,7 +142,7 @@ class TestWarmStart:
     def test_regression(self, arrays):
         X, _, X_clean, _ = arrays
         rows = X, X[:, :2] + 1, X_clean, X_clean[:, :2] + 1
-        options = dict(net=None, random_state=0, cv=None)
+        options = dict(net=lambda: mlp(3, 2), n_inits=1, n_judges=1, random_state=0, cv=None)
         whole = CorruptionDetector(max_iter=3, **options).fit(*rows)
         parts = CorruptionDetector(max_iter=1, warm_start=True, **options).fit(*rows).set_params(max_iter=3).fit(*rows)
         np.testing.assert_array_equal(parts.alpha_, whole.alpha_)
@@ -182,7 +182,7 @@ class TestInterrupt:
         Interrupting(monkeypatch, name, *calls)
         X, y, X_clean, y_clean = arrays
         with pytest.raises(KeyboardInterrupt):
-            detector.fit(X[:50], y[:50].astype(str), X_clean, y_clean.astype(str))
+            detector.fit(X[:30], y[:30].astype(str), X_clean, y_clean.astype(str))
         assert vars(detector).keys() == before.keys()
         assert all(vars(detector)[key] is value for key, value in before.items())
         if not fitted:
@@ -212,7 +212,7 @@ class TestInterrupt:
 def test_a_fit_that_fails_leaves_the_detector_as_it_was(cls, arrays):
     X, y, X_clean, y_clean = arrays
     options = {"max_iter": 1, "cv": None} if cls is CorruptionDetector else {}
-    detector = cls(nn.Linear(3, 2), random_state=0, **options).fit(*arrays)
+    detector = cls(mlp, random_state=0, **options).fit(*arrays)
     scores = detector.decision_function()
     with pytest.raises(ValueError, match="could not be applied to two rows"):
         detector.fit(np.c_[X, X], y.astype(str), np.c_[X_clean, X_clean], y_clean.astype(str))
