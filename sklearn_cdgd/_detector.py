@@ -38,9 +38,11 @@ class CorruptionDetector(BaseDetector):
     ----------
     net : None, skorch.NeuralNet, or torch.nn.Module class, instance or factory, default=None
         The network to be trained. It is cloned, never changed. A skorch net brings its criterion, optimiser
-        (`torch.optim.SGD`, `Adam` or `AdamW`), learning rate, batch size (-1 is full batch) and number of epochs; its
-        validation split and callbacks are not used. A plain module is trained by SGD with momentum; it returns one
-        column per class (logits or probabilities), or a single column of logits for two classes. A module instance
+        (`torch.optim.SGD`, `Adam` or `AdamW`), batch size (-1 is full batch), number of epochs, and learning rate with
+        the schedule of its `LRScheduler` callbacks, unless that follows a score. Its validation split is not used; what
+        else would change its training, such as early stopping, is named in a warning. Batches are drawn in a new order
+        in every epoch, unless ``iterator_train__shuffle=False``. A plain module is trained by SGD with momentum; it
+        returns one column per class (logits or probabilities), or a single column of logits for two classes. A module instance
         stands for its architecture: its layers are initialised afresh before every training, except frozen ones.
         ``None`` builds a network with one hidden layer that scales its input itself.
     method : {"trained", "alpha"}, default="trained"

@@ -207,6 +207,11 @@ class TestInterrupt:
         np.testing.assert_array_equal(detector.alpha_, alpha)
 
 
+def test_a_fit_in_another_thread(arrays):
+    with ThreadPoolExecutor(1) as pool:
+        assert_equal(pool.submit(quick().fit, *arrays).result(), quick().fit(*arrays))
+
+
 @pytest.mark.usefixtures("global_generators_untouched")
 @pytest.mark.parametrize("cls", [CorruptionDetector, NoisySetDetector, CleanSetDetector])
 def test_a_fit_that_fails_leaves_the_detector_as_it_was(cls, arrays):

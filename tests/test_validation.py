@@ -147,6 +147,7 @@ def test_labels_for_a_regressor(cls):
         ("clean_weight", -1),
         ("clean_fraction", 1),
         ("memory_budget", 0),
+        ("warm_start", "yes"),
         ("random_state", "zero"),
     ],
 )
