@@ -42,8 +42,9 @@ class CorruptionDetector(BaseDetector):
         the schedule of its `LRScheduler` callbacks, unless that follows a score. Its validation split is not used; what
         else would change its training, such as early stopping, is named in a warning. Batches are drawn in a new order
         in every epoch, unless ``iterator_train__shuffle=False``. A plain module is trained by SGD with momentum; it
-        returns one column per class (logits or probabilities), or a single column of logits for two classes. A module instance
-        stands for its architecture: its layers are initialised afresh before every training, except frozen ones.
+        returns one column per class (logits or probabilities), or a single column of logits for two classes. A module
+        instance stands for its architecture: its layers are initialised afresh before every training, except frozen
+        ones.
         ``None`` builds a network with one hidden layer that scales its input itself.
     method : {"trained", "alpha"}, default="trained"
         What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose given label is not what the network trained with alpha
