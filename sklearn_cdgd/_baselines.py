@@ -187,7 +187,7 @@ class CleanSetDetector(_BaselineDetector):
     """
 
     def _train(self, network, data, seed, rng):
-        n_clean = len(data.clean[0])
+        n_clean = len(data.clean[1])
         everyone = np.ones(n_clean)
         # The verdict on its own training rows, cross-fitted: one row cannot be left out of itself.
         n_folds = min(5, n_clean) if n_clean > 1 else None
