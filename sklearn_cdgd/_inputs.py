@@ -39,8 +39,8 @@ def plain_rows(X):
         _refuse_mask(X)
         X = np.asarray(X)
     kinds = _kinds(X)
-    if "O" in kinds and X.ndim > 0:
-        _refuse_missing(np.asarray(X, dtype=object))
+    if np.asarray(X.isna()).any() if hasattr(X, "iloc") else "O" in kinds and _any_missing(X):
+        raise ValueError(_MISSING)
     if kinds & set("mM"):
         raise TypeError("dates and durations are no features. Turn them into numbers, days since the first for one.")
     return X
@@ -63,7 +63,8 @@ def plain_targets(y):
     if y.dtype.kind == "T":  # NumPy's strings of any length
         return y.astype(object)
     if y.dtype == object:
-        _refuse_missing(y)
+        if _any_missing(y):
+            raise ValueError(_MISSING)
         if kinds and kinds <= set("biuf"):  # pandas gives nullable numbers as objects
             return np.array(y.tolist())
     return y
@@ -100,9 +101,8 @@ def _refuse_mask(data) -> None:
         raise ValueError(f"a masked array holds {_MISSING}")
 
 
-def _refuse_missing(objects: np.ndarray) -> None:
-    if any(_is_missing(value) for value in objects.flat):
-        raise ValueError(_MISSING)
+def _any_missing(objects) -> bool:
+    return any(_is_missing(value) for value in np.asarray(objects, dtype=object).flat)
 
 
 def _is_missing(value) -> bool:
