@@ -198,7 +198,7 @@ class BaseDetector(BaseEstimator, ABC):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires {y_name} to be passed, but the target {y_name} is None.")
         X = self._check_rows(X, X_name, reset=reset, ensure_min_samples=2 if reset else 1)
-        with naming(y_name):
+        with naming(y_name), np.errstate(invalid="ignore"):
             y = kind.check(plain_targets(y))
         if X.shape[0] != len(y):
             raise ValueError(f"{X_name} and {y_name} differ in length: {X.shape[0]} rows, but {len(y)} targets.")
@@ -206,7 +206,8 @@ class BaseDetector(BaseEstimator, ABC):
 
     def _check_rows(self, X, name: str, dtype=None, **options):
         """Return a copy of our own of checked rows; without `dtype`, in the type that they are to be stored in."""
-        with naming(name), np.errstate(over="ignore"):  # too large for float32: the check finds it infinite
+        # What is too large for float32 becomes infinite, and the check finds it.
+        with naming(name), np.errstate(over="ignore", invalid="ignore"):
             X = plain_rows(X)
             if dtype is None:
                 # Integers may be tokens, which a network of the user's can look up in an embedding.
