@@ -9,16 +9,15 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._inputs import plain_rows, plain_targets, rows_dtype
+from ._lookup import find_rows, same_rows
 from ._network import cloned, memo_of, task_of_net
 from ._task import Classification, Regression, Task, kind_of, naming
-
-# Two rows are the same if they differ by at most this share of every column's largest value.
-_ROW_TOLERANCE = 1e-5
 
 
 class TrainingData(NamedTuple):
@@ -27,7 +26,7 @@ class TrainingData(NamedTuple):
     Attributes
     ----------
     noisy, clean : (X, targets)
-        float32 rows, and targets as the task encodes them.
+        Rows, as an ndarray of float32 or int64 or a CSR array of float32, and targets as the task encodes them.
     task : Task
     free : ndarray of shape (n_noisy,)
         False for rows that are assumed to be clean.
@@ -51,6 +50,7 @@ class BaseDetector(BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.three_d_array = True
+        tags.input_tags.sparse = True
         return tags
 
     # torch cannot copy modules with lazy layers, so copies and clones need a hand.
@@ -176,14 +176,17 @@ class BaseDetector(BaseEstimator, ABC):
         if (X_clean is None) != (y_clean is None):
             given, missing = ("X_clean", "y_clean") if y_clean is None else ("y_clean", "X_clean")
             raise ValueError(f"{given} was given without {missing}. Pass both, or neither.")
-        index = getattr(X, "index", None)
+        index = X.index if hasattr(X, "iloc") else None  # a list has an `index` too
+        if y is not None:
+            with naming("y"):
+                y = plain_targets(y)
         kind = self._kind_of_task(y)
         X, y = self._check_pair(X, y, "X", "y", kind, reset=True)
         if X_clean is None:
             free = ~_stratified_draw(y, self.clean_fraction, rng, by_label=kind is Classification)
             X_clean, y_clean = X[~free], y[~free]
             warnings.warn(
-                f"No clean set was given: {len(X_clean)} rows of X, drawn at random, are assumed to be right. "
+                f"No clean set was given: {len(y_clean)} rows of X, drawn at random, are assumed to be right. "
                 "Pass X_clean and y_clean, rows that a person has checked.",
                 UserWarning,
                 stacklevel=4,
@@ -194,11 +197,12 @@ class BaseDetector(BaseEstimator, ABC):
             X_clean, y_clean = self._check_pair(*pair, "X_clean", "y_clean", kind, reset=False)
             if X_clean.shape[1:] != X.shape[1:]:
                 raise ValueError(f"X_clean has rows of shape {X_clean.shape[1:]}, X of shape {X.shape[1:]}.")
+            X, X_clean = _in_one_form(X, X_clean)
         self._task = task = kind.of(y, y_clean)
         if kind is Classification:
             self.classes_ = task.classes
         targets = task.encode(y)
-        self._index, self._X, self._targets = index, X.reshape(len(X), -1), targets
+        self._index, self._X, self._targets = index, _for_look_ups(X), targets
         return TrainingData((X, targets), (X_clean, task.encode(y_clean)), task, free)
 
     def _kind_of_task(self, y) -> type[Task]:
@@ -210,15 +214,29 @@ class BaseDetector(BaseEstimator, ABC):
     def _check_pair(self, X, y, X_name, y_name, kind: type[Task], *, reset):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires {y_name} to be passed, but the target {y_name} is None.")
-        with naming(X_name), np.errstate(over="ignore"):  # too large for float32: the check finds it infinite
-            X = validate_data(
-                self, X, reset=reset, dtype=np.float32, order="C", allow_nd=True, ensure_min_samples=2 if reset else 1
-            )
-        with naming(y_name):
-            y = kind.check(y)
-        if len(X) != len(y):
-            raise ValueError(f"{X_name} and {y_name} differ in length: {len(X)} rows, but {len(y)} targets.")
+        X = self._check_rows(X, X_name, reset=reset, ensure_min_samples=2 if reset else 1)
+        with naming(y_name), np.errstate(invalid="ignore"):
+            y = kind.check(plain_targets(y))
+        if X.shape[0] != len(y):
+            raise ValueError(f"{X_name} and {y_name} differ in length: {X.shape[0]} rows, but {len(y)} targets.")
         return X, y
+
+    def _check_rows(self, X, name: str, dtype=None, **options):
+        """Return a copy of our own of checked rows; without `dtype`, in the type that they are to be stored in."""
+        # What is too large for float32 becomes infinite, and the check finds it.
+        with naming(name), np.errstate(over="ignore", invalid="ignore"):
+            X = plain_rows(X)
+            if dtype is None:
+                # Integers may be tokens, which a network of the user's can look up in an embedding.
+                dtype = rows_dtype(X, keep_integers=self.net is not None)
+            options |= dict(dtype=dtype, order="C", accept_sparse="csr", allow_nd=True, copy=True)
+            X = validate_data(self, X, **options)
+            if 0 in X.shape[1:]:
+                raise ValueError(f"rows of shape {X.shape[1:]} hold no feature.")
+        if issparse(X):
+            X = csr_array(X, dtype=np.float32)
+            X.eliminate_zeros()
+        return X
 
     def _remember_verdict(self, answers: np.ndarray, losses: np.ndarray, limit: float | None) -> None:
         """Set the fitted attributes that say what the network or networks think of the noisy rows."""
@@ -242,13 +260,12 @@ class BaseDetector(BaseEstimator, ABC):
             if y is not None:
                 raise ValueError("y was given without X. Pass both, or neither for the training rows.")
             return values().copy()
-        with np.errstate(over="ignore"):
-            X = validate_data(self, X, reset=False, dtype=np.float32, order="C", allow_nd=True)
-        rows = self._find(X.reshape(len(X), -1), y)
+        X = self._check_rows(X, "X", self._X.dtype, reset=False)
+        rows = self._find(X, y)
         missing = np.flatnonzero(rows < 0)
         if not len(missing):
             return values()[rows]
-        some = f"{len(missing)} of {len(X)} rows of X, the first of them row {missing[0]}, were not in the noisy set"
+        some = f"{len(missing)} of {len(rows)} rows of X, the first of them row {missing[0]}, were not in the noisy set"
         if y is not None:
             raise NotImplementedError(
                 f"{some} with the label that y gives them. New pairs cannot be scored yet: "
@@ -263,42 +280,17 @@ class BaseDetector(BaseEstimator, ABC):
         )
         return np.where(rows >= 0, values()[rows], unknown)
 
-    def _find(self, X: np.ndarray, y) -> np.ndarray:
+    def _find(self, X, y) -> np.ndarray:
         """Return the position of every row in the noisy set, -1 for a row that is not there.
 
         Of equal rows the most suspicious answers, unless `y` tells them apart or X is the whole noisy set.
         """
-        known = self._X
-        scale = np.abs(known).max(axis=0)
-        tolerance = _ROW_TOLERANCE * np.where(scale > 0, scale, 1)
-        targets = None if y is None else self._encode_new(y, len(X))
-        if (
-            X.shape == known.shape
-            and (np.abs(X - known) <= tolerance).all()
-            and (y is None or np.array_equal(targets, self._targets))
-        ):
-            return np.arange(len(X))
-
+        X, known = _in_form_of(self._X, X if issparse(X) else X.reshape(len(X), -1)), self._X
+        targets = None if y is None else self._encode_new(y, X.shape[0])
+        if same_rows(known, X) and (y is None or np.array_equal(targets, self._targets)):
+            return np.arange(X.shape[0])
         order = np.argsort(self._training_scores(), kind="stable")
-
-        def key(row, target):
-            return row.tobytes() if y is None else (row.tobytes(), target.tobytes())
-
-        exact = {key(known[n], self._targets[n]): n for n in reversed(order)}
-        asked = self._targets[:1].repeat(len(X), axis=0) if y is None else targets
-        found = np.array([exact.get(key(*pair), -1) for pair in zip(X, asked, strict=True)])
-        # A row that went through a transformer again differs in its last bits.
-        rest = np.flatnonzero(found < 0)
-        if len(rest):
-            neighbors = NearestNeighbors(radius=1.0, metric="chebyshev").fit(known[order] / tolerance)
-            near = neighbors.radius_neighbors(X[rest] / tolerance, return_distance=False)
-            for i, candidates in zip(rest, near, strict=True):
-                candidates = order[np.sort(candidates)]
-                if y is not None:
-                    same = self._targets[candidates] == targets[i]
-                    candidates = candidates[same.reshape(len(candidates), targets[i].size).all(axis=1)]
-                found[i] = candidates[0] if len(candidates) else -1
-        return found
+        return find_rows(known, self._targets, order, X, targets)
 
     def _find_again(self, task: Task, X: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the position that every row of another noisy set has in this one, -1 for a new pair."""
@@ -316,7 +308,7 @@ class BaseDetector(BaseEstimator, ABC):
 
     def _encode_new(self, y, n_rows: int) -> np.ndarray:
         with naming("y"):
-            targets = self._task.encode(self._task.check(y))
+            targets = self._task.encode(self._task.check(plain_targets(y)))
         if len(targets) != n_rows:
             raise ValueError(f"X has {n_rows} rows, but y has {len(targets)}.")
         return targets
@@ -325,6 +317,27 @@ class BaseDetector(BaseEstimator, ABC):
 def _unwrap(given):
     """Return the content of a one-element tuple, the form that cross-validation never splits."""
     return given[0] if isinstance(given, tuple) and len(given) == 1 else given
+
+
+def _in_form_of(known, X):
+    """Return rows as sparse or as dense as others."""
+    if issparse(known) == issparse(X):
+        return X
+    return csr_array(X) if issparse(known) else X.toarray()
+
+
+def _in_one_form(X, X_clean):
+    """Return both sets as sparse or dense as the first, and as integers only if both are."""
+    if X_clean.dtype != X.dtype:
+        X, X_clean = X.astype(np.float32, copy=False), X_clean.astype(np.float32, copy=False)
+    return X, _in_form_of(X, X_clean)
+
+
+def _for_look_ups(X):
+    """Return rows with one axis, integers as float64, so that equal numbers of any type are found."""
+    if issparse(X):
+        return X
+    return X.reshape(len(X), -1).astype(np.float64 if X.dtype == np.int64 else np.float32, copy=False)
 
 
 def _stratified_draw(y: np.ndarray, fraction: float, rng: np.random.RandomState, *, by_label: bool) -> np.ndarray:

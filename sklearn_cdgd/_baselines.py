@@ -46,11 +46,13 @@ class _BaselineDetector(BaseDetector):
 
         Parameters
         ----------
-        X : array-like of shape (n_noisy, n_features) or (n_noisy, ...)
-            Rows of the noisy set.
+        X : {array-like, sparse matrix} of shape (n_noisy, n_features) or (n_noisy, ...)
+            Rows of the noisy set: numbers, taken as float32, or integers if `net` looks them up in an embedding. Sparse
+            rows are made dense batch by batch.
         y : array-like of shape (n_noisy,)
             Their labels, some of them wrong.
-        X_clean : array-like of shape (n_clean, n_features) or (n_clean, ...), or a tuple of one, default=None
+        X_clean : {array-like, sparse matrix} of shape (n_clean, n_features) or (n_clean, ...), or a tuple of one, \
+                default=None
             Rows of the clean set. Without a clean set, a part of the noisy set is assumed to be right.
         y_clean : array-like of shape (n_clean,), or a tuple of one, default=None
             Their labels, all of them right.
@@ -188,7 +190,7 @@ class CleanSetDetector(_BaselineDetector):
     """
 
     def _train(self, network, data, seed, rng):
-        n_clean = len(data.clean[0])
+        n_clean = len(data.clean[1])
         everyone = np.ones(n_clean)
         # The verdict on its own training rows, cross-fitted: one row cannot be left out of itself.
         n_folds = min(5, n_clean) if n_clean > 1 else None

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from scipy.sparse import csc_array, csr_array, issparse
 from torch import nn
+
+# Columns of sparse data are made dense in blocks of so many numbers.
+_BLOCK = 2**22
 
 
 class DefaultNetwork(nn.Module):
@@ -35,7 +39,8 @@ class DefaultNetwork(nn.Module):
         self.output = nn.Linear(n_hidden, n_outputs)
 
     def forward(self, X):
-        Z = smooth_clip((X.flatten(1) - self.center) * self.scale)
+        # Far outliers overflow to infinity, and times the factor 0 of a constant column to NaN.
+        Z = smooth_clip(torch.nan_to_num((X.flatten(1) - self.center) * self.scale, nan=0.0))
         output = self.output(torch.relu(self.hidden(Z)))
         return output if self.target_scale is None else output * self.target_scale + self.target_center
 
@@ -60,19 +65,38 @@ class ScaledHuberLoss(nn.Module):
 
 def smooth_clip(Z):
     """Bend numbers into (-3, 3); small ones hardly change."""
+    Z = Z.clip(-1e6, 1e6)  # the square of larger ones would overflow
     return Z / (1 + (Z / 3) ** 2) ** 0.5
 
 
-def robust_scaling(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def robust_scaling(X) -> tuple[np.ndarray, np.ndarray]:
     """Return the median and the factor of every column; a constant column gets the factor 0."""
-    X = X.reshape(len(X), -1).astype(np.float64)
-    low, center, high = np.quantile(X, [0.25, 0.5, 0.75], axis=0)
-    spread = X.max(axis=0) - X.min(axis=0)
+    low, center, high = _quartiles(X)
+    flat = X if issparse(X) else X.reshape(len(X), -1)
+    largest, smallest = _dense(flat.max(axis=0)), _dense(flat.min(axis=0))
+    spread = largest - smallest
     # A column with most of its mass on one value has no quartile range; half its range stands in.
     spread = np.where(high > low, high - low, spread / 2)
     # Below float32's resolution around the median a spread is rounding.
-    known = spread > 1e-6 * np.abs(center)
+    known = spread > np.maximum(1e-6 * np.abs(center), np.finfo(np.float32).tiny)
     return center, np.where(known, 1 / np.where(known, spread, 1), 0.0)
+
+
+def _quartiles(X) -> np.ndarray:
+    """Return the three quartiles of every column."""
+    if not issparse(X):
+        return np.quantile(X.reshape(len(X), -1).astype(np.float64), [0.25, 0.5, 0.75], axis=0)
+    n_rows, columns = X.shape[0], csc_array(X)
+    quartiles = np.zeros((3, X.shape[1]))
+    # In all other columns the zeros reach from below the first quartile to above the third.
+    filled = np.flatnonzero(np.diff(columns.indptr) > (n_rows - 1) // 4)
+    for block in np.array_split(filled, max(1, -(-len(filled) * n_rows // _BLOCK))):
+        quartiles[:, block] = np.quantile(columns[:, block].toarray().astype(np.float64), [0.25, 0.5, 0.75], axis=0)
+    return quartiles
+
+
+def _dense(row) -> np.ndarray:
+    return np.asarray(row.toarray() if issparse(row) else row, dtype=np.float64).ravel()
 
 
 def target_units(targets) -> tuple[np.ndarray, np.ndarray]:
@@ -87,8 +111,17 @@ def stable_lr(X, center, scale) -> float:
     The curvature of the loss in the first layer is bounded by the largest eigenvalue of the second moments of the
     scaled rows; the bias adds 1.
     """
-    Z = smooth_clip((X.reshape(len(X), -1) - center) * scale)
-    direction = np.ones(Z.shape[1])
+    # Scaled rows are a part with the zeros of X, and what becomes of a zero.
+    if issparse(X):
+        at_zero = smooth_clip(-center * scale)
+        columns = X.indices
+        Z = csr_array((smooth_clip((X.data - center[columns]) * scale[columns]) - at_zero[columns], columns, X.indptr))
+        Z.resize(X.shape)
+    else:
+        Z, at_zero = smooth_clip((X.reshape(len(X), -1) - center) * scale), np.zeros(len(center))
+    direction = np.ones(len(center))
     for _ in range(20):  # power iteration; a few per cent are enough
-        direction = Z.T @ (Z @ (direction / np.linalg.norm(direction).clip(1e-12))) / len(Z)
+        direction = direction / np.linalg.norm(direction).clip(1e-12)
+        projected = Z @ direction + at_zero @ direction
+        direction = (Z.T @ projected + at_zero * projected.sum()) / len(projected)
     return 0.6 / (1 + 2 * np.linalg.norm(direction))

@@ -250,11 +250,13 @@ class CorruptionDetector(BaseDetector):
 
         Parameters
         ----------
-        X : array-like of shape (n_noisy, n_features) or (n_noisy, ...)
-            Rows of the noisy set.
+        X : {array-like, sparse matrix} of shape (n_noisy, n_features) or (n_noisy, ...)
+            Rows of the noisy set: numbers, taken as float32, or integers if `net` looks them up in an embedding. Sparse
+            rows are made dense batch by batch.
         y : array-like of shape (n_noisy,)
             Their labels, some of them wrong.
-        X_clean : array-like of shape (n_clean, n_features) or (n_clean, ...), or a tuple of one, default=None
+        X_clean : {array-like, sparse matrix} of shape (n_clean, n_features) or (n_clean, ...), or a tuple of one, \
+                default=None
             Rows of the clean set. Without a clean set, a part of the noisy set is assumed to be right.
         y_clean : array-like of shape (n_clean,), or a tuple of one, default=None
             Their labels, all of them right.

@@ -315,6 +315,7 @@ def graph_bytes(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan) 
     with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor), problem.seeded(plan.step_seed(0)):
         after = inner_step(problem, start, weights, X, y, differentiable=True)
         problem.clean_loss(after)
-    for tensor in [*start.tracked, *problem.noisy(None), *problem.clean(None), weights]:
+    shared = problem.noisy(None) if rows is None else ()  # a batch is a copy, held with the graph
+    for tensor in [*start.tracked, *shared, *problem.clean(None), weights]:
         saved.pop(tensor.untyped_storage().data_ptr(), None)
     return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -60,11 +59,12 @@ class LazyModule:
     ----------
     module : torch.nn.Module or callable returning one
         An instance stands for its architecture.
-    X : ndarray of shape (n_rows, ...)
+    rows : Tensor of shape (2, ...)
+        Two rows of the data.
     """
 
-    def __init__(self, module: nn.Module | Callable[..., nn.Module], X: np.ndarray):
-        self.module, self.rows = module, X[np.resize(np.arange(len(X)), 2)]
+    def __init__(self, module: nn.Module | Callable[..., nn.Module], rows: torch.Tensor):
+        self.module, self.rows = module, rows
 
     def __deepcopy__(self, memo):
         return self  # never changed; and torch refuses to copy lazy tensors
@@ -77,7 +77,7 @@ class LazyModule:
         else:
             module = (type(self.module) if is_instance else self.module)(**options)
         with torch.no_grad():
-            module.eval()(torch.tensor(self.rows))  # eval leaves the statistics of batch norm alone
+            module.eval()(self.rows.clone())  # eval leaves the statistics of batch norm alone
         if is_instance:
             reset(module)
         return module.train()

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import functools
 import inspect
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from torch import nn
 
 from ._callbacks import fit_to_data, schedule_of, warn_of_what_is_lost
 from ._default_network import DefaultNetwork, ScaledHuberLoss, robust_scaling, stable_lr, target_units
+from ._inputs import rows_at_once, tensor_of_rows
 from ._modules import (
     Called,
     LazyModule,
@@ -55,8 +57,9 @@ class Network:
     ----------
     net : None, skorch.NeuralNet, torch.nn.Module or callable returning one
         Never changed: a clone is used. ``None`` builds a :class:`DefaultNetwork` from the data.
-    X : ndarray of shape (n_rows, ...)
-        Rows that the net will be trained on; decide the scaling of the default network.
+    X : ndarray of shape (n_rows, ...) or CSR array
+        Rows that the net will be trained on; decide the scaling of the default network. Integers are handed on as they
+        are if the net takes them, or else as float32.
     targets : ndarray of shape (n_rows,) or (n_rows, n_outputs)
         Labels as 0 .. n_classes - 1, or numbers.
     n_classes : int or None
@@ -74,23 +77,40 @@ class Network:
 
     def __init__(self, net, X, targets, n_classes, *, seed):
         self.n_classes = n_classes
-        self._spec = _as_skorch(_copyable(net, X), X, targets, n_classes)
+        # Embeddings take integers and most other layers do not: only a trial can tell.
+        try:
+            self._set_up(net, X, X.dtype, targets, seed)
+        except _NotApplicableError as error:
+            if X.dtype != np.int64:
+                raise
+            try:
+                self._set_up(net, X, np.float32, targets, seed)
+            except _NotApplicableError as other:
+                raise _NotApplicableError(f"{error} (X holds integers. As float32: {other.__cause__})") from other
+        warn_of_what_is_lost(self._net, self._schedule)
+
+    def _set_up(self, net, X, dtype, targets, seed) -> None:
+        """Initialise the net, and let it show on two rows that it can be trained on X in this type."""
+        self._dtype = dtype
+        picked = np.resize(np.arange(len(targets)), 2)
+        two_rows = X[picked], targets[picked]
+        sample = tensor_of_rows(two_rows[0], dtype, "cpu")(None)
+        self._spec = _as_skorch(_copyable(net, sample), X, sample, targets, self.n_classes)
         with _seeded(seed, self._spec.device):
             self._net = copy.deepcopy(self._spec).initialize()
             if lazy_tensors(self._net.module_):
-                self._spec.set_params(module=LazyModule(self._spec.module, X).build)
-                with _applying_to(X, n_classes):
+                self._spec.set_params(module=LazyModule(self._spec.module, sample).build)
+                with _applying_to(sample, self.n_classes):
                     self._net = copy.deepcopy(self._spec).initialize()
             fit_to_data(self._net, X, targets)
         self._spec.set_params(**{f"module__{k}": v for k, v in self._net.get_params_for("module").items()})
         self._losses = _RowLosses(self._net)
         self.optimizer = _differentiable(self._net)
-        self._schedule, self._n_scheduled = schedule_of(self._net), self.plan(len(X), seed).n_steps
-        self._optimizer_of(len(X))  # a schedule that fails does so here
-        warn_of_what_is_lost(self._net, self._schedule)
+        self._schedule, self._n_scheduled = schedule_of(self._net), self.plan(len(targets), seed).n_steps
+        self._optimizer_of(len(targets))  # a schedule that fails does so here
         self._params, self._buffers = _names(self._losses)
-        self._check_output(X, targets, seed)
-        self._check_two_rows(X, targets, seed)
+        self._check_output(*two_rows, seed)
+        self._check_two_rows(two_rows, seed)
 
     @property
     def device(self):
@@ -119,6 +139,8 @@ class Network:
         if self._losses.training != training:
             self._losses.train(training)
         tensors = dict(zip(self._params + self._buffers, params + buffers, strict=True))
+        if self._losses.writes_to_input:
+            X = X.clone()
         with contextlib.ExitStack() as stack:
             for kernels in self._losses.kernels:
                 stack.enter_context(kernels())
@@ -157,28 +179,26 @@ class Network:
         """Return the loss of every row under the trained state."""
         rows = self._data_set(X, targets)
         with torch.no_grad():
-            parts = [
-                self.eval_losses(state.params, state.buffers, *rows(chunk))
-                for chunk in torch.arange(len(X)).split(_CHUNK)
-            ]
+            parts = [self.eval_losses(state.params, state.buffers, *rows(chunk)) for chunk in _chunks(X)]
         return torch.cat(parts).cpu().numpy().astype(np.float64)
 
     def answers(self, state: State, X) -> np.ndarray:
         """Return what the trained state says of every row: class probabilities, or predictions."""
-        return self._predictions(state, X) if self.n_classes is None else self._probabilities(state, X)
+        net, rows = self.fitted(state), tensor_of_rows(X, self._dtype, self.device)
+        parts = map(rows, _chunks(X))
+        return self._predictions(net, parts) if self.n_classes is None else self._probabilities(net, parts)
 
-    def _predictions(self, state: State, X) -> np.ndarray:
-        net = self.fitted(state)
+    def _predictions(self, net: NeuralNet, parts: Iterable[torch.Tensor]) -> np.ndarray:
         net.module_.eval()
         with torch.no_grad():
-            parts = [net.infer(chunk) for chunk in to_tensor(X, self.device).split(_CHUNK)]
+            parts = [net.infer(part) for part in parts]
         outputs = torch.cat([part[0] if isinstance(part, tuple) else part for part in parts])
         outputs = outputs.cpu().numpy().astype(np.float64)
         return outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs
 
-    def _probabilities(self, state: State, X) -> np.ndarray:
+    def _probabilities(self, net: NeuralNet, parts: Iterable[torch.Tensor]) -> np.ndarray:
         with _seeded(0, self._net.device):  # a DataLoader draws from the global generator
-            probabilities = self.fitted(state).predict_proba(X).astype(np.float64)
+            probabilities = np.concatenate([net.predict_proba(part.cpu()) for part in parts]).astype(np.float64)
         # A net may have more outputs than there are classes in the data.
         probabilities = probabilities[:, : self.n_classes]
         return probabilities / probabilities.sum(axis=1, keepdims=True).clip(min=np.finfo(float).tiny)
@@ -202,14 +222,15 @@ class Network:
         return net
 
     def _data_set(self, X, targets):
-        X, y = to_tensor(X, self._net.device), to_tensor(self._as_the_net_takes_them(targets), self._net.device)
+        take, y = tensor_of_rows(X, self._dtype, self.device), to_tensor(self._for_net(targets), self.device)
 
         def rows(chosen):
-            return (X, y) if chosen is None else (X[chosen], y[chosen])
+            return take(chosen), y if chosen is None else y[chosen]
 
         return rows
 
-    def _as_the_net_takes_them(self, targets: np.ndarray) -> np.ndarray:
+    def _for_net(self, targets: np.ndarray) -> np.ndarray:
+        """Return targets as the net takes them."""
         if self.n_classes is not None:
             return targets.astype(np.float32 if isinstance(self._net, NeuralNetBinaryClassifier) else np.int64)
         # A column against a row would be broadcast to a square.
@@ -221,10 +242,9 @@ class Network:
         """See that a regressor returns what it is compared with: other shapes would be broadcast to a square."""
         if not isinstance(self._net, NeuralNetRegressor):
             return
-        rows = np.resize(np.arange(len(X)), 2)
-        X, y = self._data_set(X[rows], targets[rows])(None)
+        X, y = self._data_set(X, targets)(None)
         with _seeded(seed, self.device), torch.no_grad(), _applying_to(X, self.n_classes):
-            output = self._net.infer(X)
+            output = self._net.infer(X.clone())
         if output.shape != y.shape:
             raise ValueError(
                 f"net returns an output of shape {tuple(output.shape)} for two rows with targets of shape "
@@ -233,17 +253,16 @@ class Network:
 
     # --- preflight --------------------------------------------------------------------------------------------------
 
-    def _check_two_rows(self, X, codes, seed) -> None:
+    def _check_two_rows(self, two_rows, seed) -> None:
         """Run two rows through the net, so that what cannot work fails before any training starts."""
-        rows = np.resize(np.arange(len(X)), 2)
-        two_rows = X[rows], codes[rows]
         X, y = self._data_set(*two_rows)(None)
         params, buffers = self.initialize(seed)
         with _seeded(seed, self.device), _applying_to(X, self.n_classes), Called() as called:
-            before = _generator_state(self.device)
-            losses, after = self.train_losses(params, buffers, X, y)
+            before, trial = _generator_state(self.device), X.clone()
+            losses, after = self.train_losses(params, buffers, trial, y)
             # A net that draws no random number needs no seed per step, a buffer that training leaves alone no copy.
             self._stochastic = not torch.equal(before, _generator_state(self.device))
+        self._losses.writes_to_input = trial._version > 0
         self._losses.kernels = twice_differentiable(self._net.module_, called.functions)
         if not torch.isfinite(losses).all():
             raise ValueError(
@@ -281,6 +300,7 @@ class _RowLosses(nn.Module):
         super().__init__()
         self.module = net.module_
         self.kernels = []  # contexts of a call
+        self.writes_to_input = False
         if hasattr(net.criterion_, "reduction"):
             net.criterion_.reduction = "none"
         self.__dict__["net"] = net
@@ -303,8 +323,8 @@ def task_of_net(net) -> str | None:
     return "classification" if isinstance(net, NeuralNetClassifier | NeuralNetBinaryClassifier) else None
 
 
-def _as_skorch(net, X, targets, n_classes) -> NeuralNet:
-    """Return an uninitialised skorch net of our own."""
+def _as_skorch(net, X, sample, targets, n_classes) -> NeuralNet:
+    """Return an uninitialised skorch net of our own; `sample` is a tensor of two rows of X."""
     if net is None:
         return _default_net(X, targets, n_classes)
     if isinstance(net, type) and issubclass(net, NeuralNet):
@@ -319,7 +339,7 @@ def _as_skorch(net, X, targets, n_classes) -> NeuralNet:
             )
         return net
     if isinstance(net, nn.Module) or (isinstance(net, type) and issubclass(net, nn.Module)) or inspect.isroutine(net):
-        return _wrap_module(net, X, targets, n_classes)
+        return _wrap_module(net, sample, targets, n_classes, _DEFAULTS | _batch_size(X))
     raise TypeError(
         "net must be None, a skorch NeuralNet, or a torch nn.Module (class, instance or a function that returns one); "
         f"got {type(net).__name__}."
@@ -329,7 +349,8 @@ def _as_skorch(net, X, targets, n_classes) -> NeuralNet:
 def _default_net(X, targets, n_classes) -> NeuralNet:
     """Return a net with one hidden layer and a learning rate that suits the data."""
     center, scale = robust_scaling(X)
-    options = _DEFAULTS | {"lr": stable_lr(X, center, scale), "module__center": center, "module__scale": scale}
+    options = _DEFAULTS | _batch_size(X)
+    options |= {"lr": stable_lr(X, center, scale), "module__center": center, "module__scale": scale}
     if n_classes is not None:
         return NeuralNetClassifier(DefaultNetwork, module__n_outputs=n_classes, **options)
     target_center, target_scale = target_units(targets)
@@ -344,20 +365,20 @@ def _default_net(X, targets, n_classes) -> NeuralNet:
     return NeuralNetRegressor(DefaultNetwork, module__n_outputs=len(target_scale), **options)
 
 
-def _wrap_module(module, X, targets, n_classes) -> NeuralNet:
+def _wrap_module(module, sample, targets, n_classes, options) -> NeuralNet:
     """Choose the criterion that suits what a plain module returns for two rows."""
     if n_classes is None:
-        options = _DEFAULTS | {"criterion": ScaledHuberLoss, "criterion__scale": target_units(targets)[1]}
+        options |= {"criterion": ScaledHuberLoss, "criterion__scale": target_units(targets)[1]}
         return NeuralNetRegressor(copy.deepcopy(module), **options)
-    net = NeuralNetClassifier(copy.deepcopy(module), **_DEFAULTS)
-    with _seeded(0, net.device), torch.no_grad(), _applying_to(X, n_classes):
-        output = net.initialize().infer(X[np.resize(np.arange(len(X)), 2)])
+    net = NeuralNetClassifier(copy.deepcopy(module), **options)
+    with _seeded(0, net.device), torch.no_grad(), _applying_to(sample, n_classes):
+        output = net.initialize().infer(sample.clone())
         if not isinstance(output, torch.Tensor):
             raise TypeError(
                 f"a plain module must return one tensor; got {type(output).__name__}. Wrap it in a skorch net"
             )
     if output.shape in {(2,), (2, 1)} and n_classes == 2:
-        options = _DEFAULTS | {"criterion": nn.BCEWithLogitsLoss}
+        options |= {"criterion": nn.BCEWithLogitsLoss}
         return NeuralNetBinaryClassifier(copy.deepcopy(module), **options)
     if output.dim() != 2 or output.shape[1] != n_classes:
         raise ValueError(
@@ -366,8 +387,22 @@ def _wrap_module(module, X, targets, n_classes) -> NeuralNet:
             f"The module must end in {n_classes} outputs."
         )
     are_probabilities = (output >= 0).all() and torch.allclose(output.sum(1), torch.ones(2).to(output))
-    options = _DEFAULTS | ({"criterion": nn.NLLLoss} if are_probabilities else {})
+    options |= {"criterion": nn.NLLLoss} if are_probabilities else {}
     return NeuralNetClassifier(copy.deepcopy(module), **options)
+
+
+def _batch_size(X) -> dict[str, int]:
+    """Return the batch size of a net that does not say how it wants to be trained: what sparse rows it holds dense."""
+    return {"batch_size": rows_at_once(X, _DEFAULTS["batch_size"])}
+
+
+def _chunks(X) -> Iterable[torch.Tensor]:
+    """Split all row numbers into parts for one forward pass each."""
+    return torch.arange(X.shape[0]).split(rows_at_once(X, _CHUNK))
+
+
+class _NotApplicableError(ValueError):
+    """A net cannot be applied to rows of this form."""
 
 
 def _what(n_classes: int | None) -> str:
@@ -380,7 +415,7 @@ def _applying_to(X, n_classes):
     try:
         yield
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise ValueError(
+        raise _NotApplicableError(
             f"net could not be applied to two rows of X, of shape {(2, *X.shape[1:])}, with {_what(n_classes)}: "
             f"{error}. "
             "Check the inputs and outputs of the module, and that the criterion takes its output."
@@ -414,12 +449,12 @@ def _fresh_module(net: NeuralNet) -> nn.Module:
     return module
 
 
-def _copyable(net, X):
+def _copyable(net, sample):
     """Return a net in which an instance with lazy layers, which torch cannot copy, is a function."""
     if isinstance(net, NeuralNet) and isinstance(net.module, nn.Module) and lazy_tensors(net.module):
-        return type(net)(**net.get_params(deep=False) | {"module": LazyModule(net.module, X).build})
+        return type(net)(**net.get_params(deep=False) | {"module": LazyModule(net.module, sample).build})
     if isinstance(net, nn.Module) and lazy_tensors(net):
-        return LazyModule(net, X).build
+        return LazyModule(net, sample).build
     return net
 
 

@@ -184,5 +184,7 @@ def naming(argument: str):
     """Say which argument a message of scikit-learn is about; it calls them X and y whatever they are."""
     try:
         yield
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{argument}: {error}") from error
+    except TypeError as error:
+        raise TypeError(f"{argument}: {error}") from error
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{argument}: {error}") from error

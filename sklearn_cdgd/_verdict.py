@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ._inputs import concatenate_rows
 from ._network import Network
 from ._unroll import State, train
 
@@ -66,10 +67,10 @@ def judge(
     -------
     Verdict
     """
-    n_noisy, n_clean = len(noisy[0]), len(clean[0])
+    n_noisy, n_clean = len(noisy[1]), len(clean[1])
     if clean_weight > 0:
         # Every clean row weighs as if its set was as large as the noisy one.
-        noisy_and_clean = tuple(np.concatenate(pair) for pair in zip(noisy, clean, strict=True))
+        noisy_and_clean = concatenate_rows(noisy[0], clean[0]), np.concatenate([noisy[1], clean[1]])
         weights = np.concatenate([alpha, np.full(n_clean, clean_weight * n_noisy / n_clean)])
     else:
         noisy_and_clean, weights = noisy, alpha
@@ -79,18 +80,18 @@ def judge(
         of_rows = torch.as_tensor(weights[rows], dtype=torch.float32, device=network.device)
         return train(network.problem((X[rows], targets[rows]), clean), of_rows, network.plan(len(of_rows), seed))
 
-    everyone = np.ones(len(X), dtype=bool)
+    everyone = np.ones(len(targets), dtype=bool)
     splits = [(everyone, everyone)]
     if n_folds is not None:
         folds = np.concatenate([deal(part, n_folds, rng) for part in (targets[:n_noisy], targets[n_noisy:])])
         splits = [(folds != fold, folds == fold) for fold in np.unique(folds)]
-    answers, losses, clean_losses = None, np.zeros(len(X)), np.zeros(n_clean)
+    answers, losses, clean_losses = None, np.zeros(len(targets)), np.zeros(n_clean)
     for n, (kept, judged) in enumerate(splits):
         for m in range(n_judges):
             state = trained(kept, seed + 1 + n * n_judges + m)
             answer, loss = assess(network, state, X[judged], targets[judged])
             if answers is None:
-                answers = np.zeros((len(X), *answer.shape[1:]))
+                answers = np.zeros((len(targets), *answer.shape[1:]))
             answers[judged] += answer / n_judges
             losses[judged] += loss / n_judges
             if clean_weight == 0:  # no judge was trained on a clean row, so all of them judge all
