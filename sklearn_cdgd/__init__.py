@@ -4,7 +4,6 @@ from . import datasets
 from ._baselines import CleanSetDetector, NoisySetDetector
 from ._detector import CorruptionDetector
 from ._unroll import DivergenceError
+from ._version import __version__
 
-__version__ = "0.1.0.dev0"
-
-__all__ = ["CleanSetDetector", "CorruptionDetector", "DivergenceError", "NoisySetDetector", "datasets"]
+__all__ = ["CleanSetDetector", "CorruptionDetector", "DivergenceError", "NoisySetDetector", "__version__", "datasets"]

@@ -5,22 +5,42 @@ from __future__ import annotations
 import os
 import time
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ._base import BaseDetector, TrainingData, draw_seed
-from ._compat import Interval, StrOptions, fit_context
+from ._cache import recall
+from ._compat import HasMethods, Interval, StrOptions, fit_context
 from ._decision import flag_by_threshold, loss_limit
 from ._hypergradient import forecast, hypergradient
 from ._network import Network, trains_networks
 from ._outer import Trace, learn_alpha
 from ._recording import record
 from ._unroll import stacked
-from ._verdict import judge
+from ._verdict import Verdict, judge
 
 # Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
 _STACKED_ROWS = 256
+# What no training depends on: read when predict is called, or already in the seed and the checked data.
+_NOT_TRAINED_BY = {"method", "threshold", "loss_limit", "random_state", "clean_fraction", "task", "memory", "verbose"}
+
+
+class Learnt(NamedTuple):
+    """What the training of one fit yields.
+
+    Attributes
+    ----------
+    alpha : ndarray of shape (n_noisy,)
+    clean_losses : ndarray of shape (n_iter,)
+        The outer objective before every outer step.
+    verdict : Verdict
+    """
+
+    alpha: np.ndarray
+    clean_losses: np.ndarray
+    verdict: Verdict
 
 
 class CorruptionDetector(BaseDetector):
@@ -90,6 +110,10 @@ class CorruptionDetector(BaseDetector):
         whose steps cannot be recorded, the graph of as many steps as fit. What does not fit is computed again, at the
         price of one more training pass; the result is the same to rounding. ``None`` takes an eighth of the machine's
         memory.
+    memory : None, str or joblib.Memory, default=None
+        Where to keep what a fit learnt: a folder, or joblib's object for one. A fit to the same data with the same net,
+        seed and parameters is then read instead of trained. `method`, `threshold` and `loss_limit` do not count, so a
+        search over them trains once per fold. Needs an integer `random_state`. Delete the folder to forget.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
@@ -169,6 +193,7 @@ class CorruptionDetector(BaseDetector):
         "clean_fraction": [Interval(Real, 0, 1, closed="neither")],
         "compile": ["boolean"],
         "memory_budget": [None, Interval(Real, 0, None, closed="neither")],
+        "memory": [None, str, HasMethods("cache")],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -195,6 +220,7 @@ class CorruptionDetector(BaseDetector):
         clean_fraction=0.2,
         compile=False,
         memory_budget=None,
+        memory=None,
         random_state=None,
         verbose=0,
     ):
@@ -217,6 +243,7 @@ class CorruptionDetector(BaseDetector):
         self.clean_fraction = clean_fraction
         self.compile = compile
         self.memory_budget = memory_budget
+        self.memory = memory
         self.random_state = random_state
         self.verbose = verbose
 
@@ -249,6 +276,17 @@ class CorruptionDetector(BaseDetector):
         rng, seed = draw_seed(self.random_state)
         data = self._check_training_data(X, y, X_clean, y_clean, rng)
         network = Network(self.net, *data.noisy, data.task.n_classes, seed=seed)
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_TRAINED_BY}
+        learnt = recall(self.memory, (params, seed, data), lambda: self._learn(network, data, seed))
+
+        self.alpha_ = learnt.alpha
+        self.n_iter_, self.clean_loss_curve_ = len(learnt.clean_losses), learnt.clean_losses
+        self.net_ = network.fitted(learnt.verdict.state)
+        self._remember_verdict(learnt.verdict.answers, learnt.verdict.losses, loss_limit(learnt.verdict.clean_losses))
+        return self
+
+    def _learn(self, network: Network, data: TrainingData, seed: int) -> Learnt:
+        """Do all the training, a function of the arguments and the parameters alone."""
         alpha = torch.ones(len(data.free), device=network.device)
         trace = learn_alpha(
             self._outer_objective(network, data, seed),
@@ -260,23 +298,19 @@ class CorruptionDetector(BaseDetector):
             free=torch.as_tensor(data.free, device=network.device),
             on_step=self._progress(),
         )
-        self.alpha_ = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
-        self.n_iter_, self.clean_loss_curve_ = len(trace.values), np.array(trace.values)
-
+        alpha = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
         verdict = judge(
             network,
             data.noisy,
             data.clean,
-            self.alpha_,
+            alpha,
             clean_weight=self.clean_weight if data.has_clean_set else 0,
             n_folds=self.cv,
             n_judges=self.n_judges,
             seed=seed,
-            rng=rng,
+            rng=np.random.RandomState(seed),
         )
-        self.net_ = network.fitted(verdict.state)
-        self._remember_verdict(verdict.answers, verdict.losses, loss_limit(verdict.clean_losses))
-        return self
+        return Learnt(alpha, np.array(trace.values), verdict)
 
     def _outer_objective(self, network: Network, data: TrainingData, seed: int):
         """Return the function of alpha and the outer step that gives the outer objective and its hypergradient."""
