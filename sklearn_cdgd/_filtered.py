@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from ._base import BaseDetector, unwrap
 from ._compat import HasMethods, StrOptions, fit_context
 from ._decision import last_of_lost_classes
-from ._detector import CorruptionDetector
 
 
 def _estimator_has(method):
@@ -35,12 +34,12 @@ class _Filtered(MetaEstimatorMixin, BaseEstimator):
 
     _parameter_constraints = {
         "estimator": [HasMethods(["fit", "predict"])],
-        "detector": [None, BaseDetector],
+        "detector": [BaseDetector],
         "mode": [StrOptions({"drop", "weight", "relabel"})],
         "use_clean": ["boolean"],
     }
 
-    def __init__(self, estimator, detector=None, *, mode="drop", use_clean=True):
+    def __init__(self, estimator, detector, *, mode="drop", use_clean=True):
         self.estimator = estimator
         self.detector = detector
         self.mode = mode
@@ -49,7 +48,7 @@ class _Filtered(MetaEstimatorMixin, BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.input_tags = get_tags(CorruptionDetector() if self.detector is None else self.detector).input_tags
+        tags.input_tags = get_tags(self.detector).input_tags
         return tags
 
     # The estimator that is to be fitted is the user's, so its parameters are validated by its own fit.
@@ -104,7 +103,7 @@ class _Filtered(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _new_detector(self) -> BaseDetector:
-        detector = CorruptionDetector() if self.detector is None else clone(self.detector)
+        detector = clone(self.detector)
         return detector.set_params(task=self._task) if detector.task == "auto" else detector
 
     def _judge(self, y, y_clean) -> tuple[np.ndarray, np.ndarray]:
@@ -149,13 +148,13 @@ class FilteredClassifier(ClassifierMixin, _Filtered):
     ----------
     estimator : classifier
         Any scikit-learn classifier; it is cloned.
-    detector : CorruptionDetector, NoisySetDetector, CleanSetDetector or None, default=None
-        Finds the wrong rows; it is cloned. ``None`` is ``CorruptionDetector()``. ``task="auto"`` is classification
+    detector : CorruptionDetector, NoisySetDetector, CleanSetDetector
+        Finds the wrong rows; it is cloned. ``task="auto"`` is classification
         here, whatever the labels look like.
     mode : {"drop", "weight", "relabel"}, default="drop"
         What becomes of the noisy set: ``"drop"`` leaves flagged rows out, ``"weight"`` fits all rows with the
-        detector's scores (alpha, for a CorruptionDetector) as sample weights, ``"relabel"`` gives flagged rows the label that the
-        detector suggests.
+        detector's scores (alpha, for a CorruptionDetector) as sample weights, ``"relabel"`` gives flagged rows the
+        label that the detector suggests.
     use_clean : bool, default=True
         Whether the clean rows join the training, with weight 1 and their own labels. They are right, so leaving them
         out only makes sense to measure the detector alone. Rows of the noisy set that stand in for a clean set never
@@ -210,11 +209,11 @@ class FilteredClassifier(ClassifierMixin, _Filtered):
         classes = self.detector_.classes_
         codes = np.searchsorted(classes, y)
         spared = last_of_lost_classes(scores <= 0 if self.mode == "weight" else flags, scores, codes)
-        verified = np.isin(classes[codes[spared]], y_clean if self.use_clean and y_clean is not None else [])
+        verified = np.isin(classes[codes[spared]], y_clean if self.use_clean and y_clean is not None else classes[:0])
         for code, is_verified in zip(codes[spared], verified, strict=True):
             instead = "Only clean rows speak for it now." if is_verified else "Its least suspicious row is kept."
             warnings.warn(
-                f"All {(codes == code).sum()} rows of class {classes[code].item()!r} were found to be wrong. "
+                f"All {(codes == code).sum()} rows of class {classes[[code]].tolist()[0]!r} were found to be wrong. "
                 f"{instead} Check some of them, and add clean rows of this class.",
                 UserWarning,
                 stacklevel=4,
@@ -280,13 +279,13 @@ class FilteredRegressor(RegressorMixin, _Filtered):
     ----------
     estimator : regressor
         Any scikit-learn regressor; it is cloned.
-    detector : CorruptionDetector, NoisySetDetector, CleanSetDetector or None, default=None
-        Finds the wrong rows; it is cloned. ``None`` is ``CorruptionDetector()``. ``task="auto"`` is
+    detector : CorruptionDetector, NoisySetDetector, CleanSetDetector
+        Finds the wrong rows; it is cloned. ``task="auto"`` is
         regression here, whatever the targets look like.
     mode : {"drop", "weight", "relabel"}, default="drop"
         What becomes of the noisy set: ``"drop"`` leaves flagged rows out, ``"weight"`` fits all rows with the
-        detector's scores (alpha, for a CorruptionDetector) as sample weights, ``"relabel"`` gives flagged rows the target that the
-        detector predicts.
+        detector's scores (alpha, for a CorruptionDetector) as sample weights, ``"relabel"`` gives flagged rows the
+        target that the detector predicts.
     use_clean : bool, default=True
         Whether the clean rows join the training, with weight 1 and their own targets.
 
