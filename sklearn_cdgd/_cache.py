@@ -131,7 +131,7 @@ def _parts(value) -> list:
         case np.ndarray():
             return [value.shape, *value.ravel().tolist()]
         case UninitializedTensorMixin():
-            return ["no values yet", value.dtype]
+            raise TypeError("a lazy layer cannot be told from another")
         case torch.Tensor():
             content = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
             return [value.dtype, tuple(value.shape), value.requires_grad, content]
