@@ -137,6 +137,12 @@ class BaseDetector(BaseEstimator, ABC):
         -----
         UserWarning
             If all rows of a class are flagged: the least suspicious of them is kept.
+
+        Notes
+        -----
+        imbalanced-learn's pipelines hand a sampler parameters only with
+        ``sklearn.set_config(enable_metadata_routing=True)``, and ignore `transform_input` for it (0.14): put the
+        detector before transformers, or pass a transformed clean set. Otherwise a warning of ``fit`` tells.
         """
         self.fit(X, y, X_clean, y_clean)
         flags = self.predict()

@@ -40,7 +40,7 @@ NET = NeuralNetClassifier(
     verbose=0,
 )
 REGRESSION_NET = NeuralNetRegressor(
-    Linear, module__n_outputs=1, lr=0.01, max_epochs=10, callbacks=[InputShapeSetter()], verbose=0
+    Linear, module__n_outputs=1, lr=0.0001, max_epochs=10, callbacks=[InputShapeSetter()], verbose=0
 )
 DETECTORS = [cls(net) for cls in (CorruptionDetector, NoisySetDetector, CleanSetDetector) for net in (None, NET)]
 BRIEF = NoisySetDetector(NET, random_state=0)
