@@ -38,7 +38,7 @@ def make_detection_scorer(score_func, *, response="flags", truth=None):
     Returns
     -------
     scorer : callable(estimator, X, y, is_corrupted=None) -> float
-        `estimator` is a detector, or a pipeline or search that ends in one.
+        `estimator` is a detector, or a pipeline, search or FilteredClassifier around one.
 
     Raises
     ------
@@ -153,7 +153,7 @@ class _CleanScorer:
 
 
 def _detector_within(estimator, X):
-    """Return the detector at the end of searches and pipelines, and what X is when it gets there.
+    """Return the detector within searches, pipelines and filtered estimators, and what X is when it gets there.
 
     A pipeline cannot hand `y` on to ``predict`` where metadata is routed.
     """
@@ -163,6 +163,8 @@ def _detector_within(estimator, X):
             estimator = estimator[-1]
         elif hasattr(estimator, "best_estimator_"):
             estimator = estimator.best_estimator_
+        elif hasattr(estimator, "detector_"):
+            estimator = estimator.detector_
         else:
             return estimator, X
 

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_cdgd import NoisySetDetector
+from sklearn_cdgd import FilteredClassifier, NoisySetDetector
 from sklearn_cdgd.metrics import make_clean_scorer, make_detection_scorer
 
 
@@ -56,17 +56,22 @@ def test_truth_is_found_by_value(container, spheres):
     np.testing.assert_array_equal(scorer._known(some, y[rows]), is_corrupted[rows])
 
 
-def test_the_detector_inside_pipelines_and_searches_is_asked(spheres):
+@pytest.mark.filterwarnings("ignore:All .* rows of class .* were found to be wrong:UserWarning")
+def test_the_detector_inside_other_estimators_is_asked(spheres):
     X, y, X_clean, y_clean, is_corrupted = spheres()
-    pipeline = make_pipeline(StandardScaler(), make_pipeline(brief(NoisySetDetector)))
-    clean = {"pipeline__noisysetdetector__X_clean": (X_clean,), "pipeline__noisysetdetector__y_clean": (y_clean,)}
+    filtered = FilteredClassifier(DummyClassifier(), brief(NoisySetDetector))
+    pipeline = make_pipeline(StandardScaler(), make_pipeline(filtered))
+    clean = {"pipeline__filteredclassifier__X_clean": (X_clean,), "pipeline__filteredclassifier__y_clean": (y_clean,)}
     scorer = make_detection_scorer(f1_score, truth=(X, y, is_corrupted))
     everything = np.arange(len(X))
     search = GridSearchCV(
-        pipeline, {"pipeline__noisysetdetector__net__lr": [0.5]}, scoring=scorer, cv=[(everything, everything)]
+        pipeline,
+        {"pipeline__filteredclassifier__detector__net__lr": [0.5]},
+        scoring=scorer,
+        cv=[(everything, everything)],
     )
     search.fit(X, y, **clean)
-    flags = search.best_estimator_[-1][-1].predict()
+    flags = search.best_estimator_[-1][-1].detector_.predict()
     assert search.best_score_ == scorer(search, X, y) == f1_score(is_corrupted, flags)
 
 
