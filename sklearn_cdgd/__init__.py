@@ -1,10 +1,20 @@
 """Find the wrong rows of a noisy data set with the help of a small clean one."""
 
-from . import datasets
+from . import datasets, metrics
 from ._baselines import CleanSetDetector, NoisySetDetector
 from ._detector import CorruptionDetector
+from ._filtered import FilteredClassifier, FilteredRegressor
 from ._unroll import DivergenceError
+from ._version import __version__
 
-__version__ = "0.1.0.dev0"
-
-__all__ = ["CleanSetDetector", "CorruptionDetector", "DivergenceError", "NoisySetDetector", "datasets"]
+__all__ = [
+    "CleanSetDetector",
+    "CorruptionDetector",
+    "DivergenceError",
+    "FilteredClassifier",
+    "FilteredRegressor",
+    "NoisySetDetector",
+    "__version__",
+    "datasets",
+    "metrics",
+]

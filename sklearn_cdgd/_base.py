@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._decision import last_of_lost_classes
 from ._inputs import plain_rows, plain_targets, rows_dtype
 from ._lookup import find_rows, same_rows
 from ._network import cloned, memo_of, task_of_net
@@ -45,6 +46,11 @@ class TrainingData(NamedTuple):
 
 class BaseDetector(BaseEstimator, ABC):
     """Base of all detectors: everything but how the rows are scored and flagged."""
+
+    # With metadata routing a clean set reaches the detector unasked. imbalanced-learn's fit_resample has no
+    # set_fit_resample_request on classes that are older than its import, so there is no other way to ask.
+    __metadata_request__fit = {"X_clean": True, "y_clean": True}
+    __metadata_request__fit_resample = {"X_clean": True, "y_clean": True}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -131,6 +137,45 @@ class BaseDetector(BaseEstimator, ABC):
         """
         return self._of_rows(self._training_flags, X, y, unknown=False)
 
+    def fit_resample(self, X, y, X_clean=None, y_clean=None):
+        """Fit, and return the rows that are not flagged: a sampler's method, for imbalanced-learn's pipelines.
+
+        Parameters
+        ----------
+        X, y, X_clean, y_clean
+            As in ``fit``.
+
+        Returns
+        -------
+        X_kept, y_kept
+            The kept rows, in the type they came in. ``sample_indices_`` holds their positions.
+
+        Warns
+        -----
+        UserWarning
+            If all rows of a class are flagged: the least suspicious of them is kept.
+
+        Notes
+        -----
+        imbalanced-learn's pipelines hand a sampler parameters only with
+        ``sklearn.set_config(enable_metadata_routing=True)``, and ignore `transform_input` for it (0.14): put the
+        detector before transformers, or pass a transformed clean set. Otherwise a warning of ``fit`` tells.
+        """
+        self.fit(X, y, X_clean, y_clean)
+        flags = self.predict()
+        if isinstance(self._task, Classification):
+            spared = last_of_lost_classes(flags, self.decision_function(), self._targets)
+            flags[spared] = False
+            for label in self.classes_[self._targets[spared]].tolist():
+                warnings.warn(
+                    f"All rows of class {label!r} were found to be wrong. Its least suspicious row is kept. "
+                    "Check some of them, and add clean rows of this class.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        self.sample_indices_ = np.flatnonzero(~flags)
+        return _safe_indexing(X, self.sample_indices_), _safe_indexing(y, self.sample_indices_)
+
     def ranked_indices(self):
         """Return the positions of all training rows, the most suspicious first.
 
@@ -189,14 +234,16 @@ class BaseDetector(BaseEstimator, ABC):
                 f"No clean set was given: {len(y_clean)} rows of X, drawn at random, are assumed to be right. "
                 "Pass X_clean and y_clean, rows that a person has checked.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         else:
             free = np.ones(len(y), dtype=bool)
-            pair = _unwrap(X_clean), _unwrap(y_clean)
+            split_along = not isinstance(X_clean, tuple)
+            pair = unwrap(X_clean), unwrap(y_clean)
             X_clean, y_clean = self._check_pair(*pair, "X_clean", "y_clean", kind, reset=False)
             if X_clean.shape[1:] != X.shape[1:]:
                 raise ValueError(f"X_clean has rows of shape {X_clean.shape[1:]}, X of shape {X.shape[1:]}.")
+            _warn_of_wrong_clean_set(X, X_clean, split_along)
             X, X_clean = _in_one_form(X, X_clean)
         self._task = task = kind.of(y, y_clean)
         if kind is Classification:
@@ -314,7 +361,46 @@ class BaseDetector(BaseEstimator, ABC):
         return targets
 
 
-def _unwrap(given):
+def _warn_of_wrong_clean_set(X: np.ndarray, X_clean: np.ndarray, split_along: bool) -> None:
+    """Warn of what a search or a pipeline does to a clean set without a word."""
+    if split_along and len(X_clean) == len(X):
+        warnings.warn(
+            f"X_clean has as many rows as X ({len(X)}). Cross-validation splits whatever is as long as X, the clean "
+            "set too, silently. Pass tuples of one, X_clean=(X_clean,) and y_clean=(y_clean,): they are never split, "
+            "and end this warning.",
+            UserWarning,
+            stacklevel=6,
+        )
+    off = columns_off(X, X_clean) if X.ndim == 2 else np.zeros(0, dtype=bool)
+    # Of columns without a scale of their own, dummies say, there may be many more.
+    if off.sum() > 0.1 * len(off):
+        warnings.warn(
+            f"{off.sum()} of {len(off)} columns of X_clean lie far from those of X, the first of them column "
+            f"{off.argmax()}. Did X go through a transformer that X_clean did not go through? A Pipeline transforms "
+            "the clean set only with sklearn.set_config(enable_metadata_routing=True) and "
+            'Pipeline(..., transform_input=["X_clean"]).',
+            UserWarning,
+            stacklevel=6,
+        )
+
+
+def columns_off(X: np.ndarray, X_clean: np.ndarray) -> np.ndarray:
+    """Return which columns of the clean set can hardly be on the same scale as those of the noisy set.
+
+    A column is off if most clean rows are further outside the range of the noisy rows than half its width, or if 20
+    or more clean rows all lie closer together than a tenth of the noisy rows' middle third. Rows drawn from one source
+    do neither, whatever their distribution, but for one column in some thousand.
+    """
+    X = X[:: -(-len(X) // 10_000)].astype(np.float64)
+    low, high = X.min(axis=0), X.max(axis=0)
+    margin = (high - low) / 2 + 1e-6 * np.abs(high)
+    outside = (X_clean < low - margin) | (X_clean > high + margin)
+    third, two_thirds = np.quantile(X, [1 / 3, 2 / 3], axis=0)
+    narrow = np.ptp(X_clean.astype(np.float64), axis=0) < (two_thirds - third) / 10
+    return (outside.mean(axis=0) > 0.5) | (narrow & (len(X_clean) >= 20))
+
+
+def unwrap(given):
     """Return the content of a one-element tuple, the form that cross-validation never splits."""
     return given[0] if isinstance(given, tuple) and len(given) == 1 else given
 

@@ -26,3 +26,22 @@ def loss_limit(clean_losses: np.ndarray, share: float = 0.95) -> float:
     About ``1 - share`` of the good rows are flagged by it.
     """
     return float(np.quantile(clean_losses, share))
+
+
+def last_of_lost_classes(flags: np.ndarray, scores: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return the position of the least suspicious row of every class whose rows are all flagged.
+
+    Parameters
+    ----------
+    flags : bool ndarray of shape (n_rows,)
+    scores : ndarray of shape (n_rows,)
+        Large = keep.
+    codes : ndarray of shape (n_rows,)
+        The given labels.
+
+    Returns
+    -------
+    positions : ndarray of shape (n_classes_lost,)
+    """
+    lost = np.setdiff1d(codes, codes[~flags])
+    return np.array([np.flatnonzero(codes == code)[scores[codes == code].argmax()] for code in lost], dtype=int)

@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
 from ._compat import Interval, StrOptions, fit_context
+from ._base import BaseDetector, TrainingData, draw_seed
+from ._cache import recall
+from ._compat import HasMethods, Interval, StrOptions, fit_context
 from ._decision import flag_by_threshold, loss_limit
 from ._hypergradient import forecast, hypergradient
 from ._network import Network, trains_networks
@@ -22,9 +26,28 @@ from ._recording import record
 from ._unroll import stacked
 from ._verdict import judge
 from ._warm_start import digest, state_of
+from ._verdict import Verdict, judge
 
 # Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
 _STACKED_ROWS = 256
+# What no training depends on: read when predict is called, or already in the seed and the checked data.
+_NOT_TRAINED_BY = {"method", "threshold", "loss_limit", "random_state", "clean_fraction", "task", "memory", "verbose"}
+
+
+class Learnt(NamedTuple):
+    """What the training of one fit yields.
+
+    Attributes
+    ----------
+    alpha : ndarray of shape (n_noisy,)
+    clean_losses : ndarray of shape (n_iter,)
+        The outer objective before every outer step.
+    verdict : Verdict
+    """
+
+    alpha: np.ndarray
+    clean_losses: np.ndarray
+    verdict: Verdict
 
 
 class CorruptionDetector(BaseDetector):
@@ -103,6 +126,10 @@ class CorruptionDetector(BaseDetector):
         have been `max_iter` outer steps in all: with the same data and an integer `random_state`, two fits give what
         one does. Other data are allowed, after suspicious rows have been moved to the clean set, say: pairs of row and
         label that are found again keep their alpha, new ones start at 1. Raise `max_iter` to learn from the new data.
+    memory : None, str or joblib.Memory, default=None
+        Where to keep what a fit learnt: a folder, or joblib's object for one. A fit to the same data with the same net,
+        seed and parameters is then read instead of trained. `method`, `threshold` and `loss_limit` do not count, so a
+        search over them trains once per fold. Needs an integer `random_state`. Delete the folder to forget.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
@@ -185,6 +212,7 @@ class CorruptionDetector(BaseDetector):
         "compile": ["boolean"],
         "memory_budget": [None, Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
+        "memory": [None, str, HasMethods("cache")],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -212,6 +240,7 @@ class CorruptionDetector(BaseDetector):
         compile=False,
         memory_budget=None,
         warm_start=False,
+        memory=None,
         random_state=None,
         verbose=0,
     ):
@@ -235,6 +264,7 @@ class CorruptionDetector(BaseDetector):
         self.compile = compile
         self.memory_budget = memory_budget
         self.warm_start = warm_start
+        self.memory = memory
         self.random_state = random_state
         self.verbose = verbose
 
@@ -284,20 +314,41 @@ class CorruptionDetector(BaseDetector):
         start = OuterState.start(len(data.free)) if last is None else state_of(last, self, data)
         self._remember_alpha(self._learn_alpha(network, data, start, seed))
 
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_TRAINED_BY}
+        learnt = recall(self.memory, (params, seed, data), lambda: self._learn(network, data, seed))
+
+        self.alpha_ = learnt.alpha
+        self.n_iter_, self.clean_loss_curve_ = len(learnt.clean_losses), learnt.clean_losses
+        self.net_ = network.fitted(learnt.verdict.state)
+        self._remember_verdict(learnt.verdict.answers, learnt.verdict.losses, loss_limit(learnt.verdict.clean_losses))
+        return self
+
+    def _learn(self, network: Network, data: TrainingData, seed: int) -> Learnt:
+        """Do all the training, a function of the arguments and the parameters alone."""
+        alpha = torch.ones(len(data.free), device=network.device)
+        trace = learn_alpha(
+            self._outer_objective(network, data, seed),
+            alpha,
+            lr=self.outer_lr,
+            eps=self.outer_eps,
+            max_iter=self.max_iter,
+            patience=self.outer_patience,
+            free=torch.as_tensor(data.free, device=network.device),
+            on_step=self._progress(),
+        )
+        alpha = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
         verdict = judge(
             network,
             data.noisy,
             data.clean,
-            self.alpha_,
+            alpha,
             clean_weight=self.clean_weight if data.has_clean_set else 0,
             n_folds=self.cv,
             n_judges=self.n_judges,
             seed=seed,
-            rng=rng,
+            rng=np.random.RandomState(seed),
         )
-        self.net_ = network.fitted(verdict.state)
-        self._remember_verdict(verdict.answers, verdict.losses, loss_limit(verdict.clean_losses))
-        return self
+        return Learnt(alpha, np.array(trace.values), verdict)
 
     def _learn_alpha(self, network: Network, data: TrainingData, state: OuterState, seed: int) -> OuterState:
         if state.n_steps == self.max_iter:

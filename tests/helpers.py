@@ -7,6 +7,7 @@ import torch
 from skorch import NeuralNetClassifier
 from torch import nn
 
+from sklearn_cdgd import CorruptionDetector
 from sklearn_cdgd._network import Network
 from sklearn_cdgd._unroll import inner_step
 
@@ -50,3 +51,17 @@ def skorch_problem(module, X, n_clean=5, **optimizer):
     codes, n_rows = np.random.RandomState(1).randint(3, size=len(X)), len(X) - n_clean
     network = Network(NeuralNetClassifier(module, **options), X[:n_rows], codes[:n_rows], 3, seed=0)
     return network.problem((X[:n_rows], codes[:n_rows]), (X[n_rows:], codes[n_rows:]))
+
+
+def brief(cls=CorruptionDetector, **options):
+    """Return a detector that is done in a moment, with a network for three columns and two classes."""
+    if cls is CorruptionDetector:
+        options = {"max_iter": 2, "n_inits": 1, "n_judges": 1, "cv": None} | options
+    net = NeuralNetClassifier(
+        three_columns, criterion=nn.CrossEntropyLoss, lr=0.5, batch_size=-1, max_epochs=5, verbose=0
+    )
+    return cls(**({"net": net, "random_state": 0} | options))
+
+
+def three_columns(hidden=8):
+    return nn.Sequential(nn.Linear(3, hidden), nn.ReLU(), nn.Linear(hidden, 2))

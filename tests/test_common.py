@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import estimator_checks_generator
-from skorch import NeuralNetClassifier
+from skorch import NeuralNetClassifier, NeuralNetRegressor
 from skorch.callbacks import InputShapeSetter
 from torch import nn
 
-from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
+from sklearn_cdgd import (
+    CleanSetDetector,
+    CorruptionDetector,
+    FilteredClassifier,
+    FilteredRegressor,
+    NoisySetDetector,
+)
 
 
 class Linear(nn.Module):
-    """A module for data of any width; it has more outputs than any check has classes."""
+    """A module for data of any width; by default it has more outputs than any check has classes."""
 
-    def __init__(self, input_dim=2):
+    def __init__(self, input_dim=2, n_outputs=12):
         super().__init__()
-        self.linear = nn.Linear(input_dim, 12)
+        self.linear = nn.Linear(input_dim, n_outputs)
 
     def forward(self, X):
         return self.linear(X)
@@ -32,19 +39,28 @@ NET = NeuralNetClassifier(
     callbacks=[InputShapeSetter()],
     verbose=0,
 )
-ESTIMATORS = [cls(net) for cls in (CorruptionDetector, NoisySetDetector, CleanSetDetector) for net in (None, NET)]
+REGRESSION_NET = NeuralNetRegressor(
+    Linear, module__n_outputs=1, lr=0.0001, max_epochs=10, callbacks=[InputShapeSetter()], verbose=0
+)
+DETECTORS = [cls(net) for cls in (CorruptionDetector, NoisySetDetector, CleanSetDetector) for net in (None, NET)]
+BRIEF = NoisySetDetector(NET, random_state=0)
+FILTERED = [FilteredClassifier(LogisticRegression(), BRIEF, mode=mode) for mode in ("drop", "weight", "relabel")]
+FILTERED += [FilteredRegressor(Ridge(), CleanSetDetector(REGRESSION_NET, random_state=0))]
+ESTIMATORS = DETECTORS + FILTERED
 CHECKS = [pair for estimator in ESTIMATORS for pair in estimator_checks_generator(estimator)]
 
 
 def name(value):
     if hasattr(value, "func"):
         return value.func.__name__
-    return f"{type(value).__name__}-{'default' if value.net is None else 'skorch'}"
+    kind = value.mode if value in FILTERED else "default" if value.net is None else "skorch"
+    return f"{type(value).__name__}-{kind}"
 
 
 @pytest.mark.filterwarnings("ignore:No clean set was given:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*were not in the noisy set and get:UserWarning")
 @pytest.mark.filterwarnings("ignore:The clean set has no row of class:UserWarning")
+@pytest.mark.filterwarnings("ignore:All .* rows of class .* were found to be wrong:UserWarning")
 @pytest.mark.parametrize(("estimator", "check"), CHECKS, ids=name)
 def test_scikit_learn_check(estimator, check):
     if "sparse" in check.func.__name__ and isinstance(estimator, CorruptionDetector):
