@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._network import task_of_net
+from ._network import Network, task_of_net
 from ._task import Classification, Regression, Task, kind_of, naming
 
 # Two rows are the same if they differ by at most this share of every column's largest value.
@@ -62,6 +62,14 @@ class BaseDetector(BaseEstimator, ABC):
         """Return True for every training row that is held to be corrupted."""
 
     @abstractmethod
+    def _new_scores(self, X: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return one number for every pair, none of which was in the noisy set; large = keep."""
+
+    @abstractmethod
+    def _new_flags(self, X: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return True for every pair, none of which was in the noisy set, that is held to be corrupted."""
+
+    @abstractmethod
     def _review_order(self) -> tuple[np.ndarray, ...]:
         """Return sort keys over the training rows, the first the most important; small = suspicious."""
 
@@ -73,25 +81,24 @@ class BaseDetector(BaseEstimator, ABC):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...) or None, default=None
-            Rows of the noisy set that was passed to ``fit``, in any order; they are found by value. ``None`` stands for
-            the whole noisy set.
+            Rows, in any order. Those of the noisy set that was passed to ``fit`` are found by value, and get what was
+            learnt of them. ``None`` stands for the whole noisy set.
         y : array-like of shape (n_samples,) or None, default=None
-            Their labels; only needed to tell apart equal rows that were given different labels.
+            Their labels. Needed for pairs of row and label that were not in the noisy set, and to tell apart equal
+            rows that were given different labels; without it the most suspicious of equal rows answers.
 
         Returns
         -------
         scores : ndarray of shape (n_samples,)
-            In [0, 1]. A row that was not in the noisy set gets NaN, and a warning: without its label nothing can be
-            said of it.
+            In [0, 1]. Pairs that were not in the noisy set get an estimate. Without `y` a row that was not in the
+            noisy set gets NaN, and a warning: nothing can be said of it without its label.
 
         Raises
         ------
         ValueError
             If `X` does not have the features, or `y` not the labels, that were seen in ``fit``.
-        NotImplementedError
-            If a pair of row and label was not in the noisy set.
         """
-        return self._of_rows(self._training_scores, X, y, unknown=np.nan)
+        return self._of_rows(self._training_scores, self._new_scores, X, y, unknown=np.nan)
 
     def predict(self, X=None, y=None):
         """Flag corrupted rows.
@@ -104,15 +111,15 @@ class BaseDetector(BaseEstimator, ABC):
         Returns
         -------
         is_corrupted : ndarray of shape (n_samples,)
-            Boolean mask, True = corrupted, so that ``X[~is_corrupted]`` keeps the good rows. A row that was not in the
-            noisy set gets False, and a warning.
+            Boolean mask, True = corrupted, so that ``X[~is_corrupted]`` keeps the good rows. Without `y` a row that
+            was not in the noisy set gets False, and a warning.
 
         Raises
         ------
-        ValueError, NotImplementedError
+        ValueError
             As in :meth:`decision_function`.
         """
-        return self._of_rows(self._training_flags, X, y, unknown=False)
+        return self._of_rows(self._training_flags, self._new_flags, X, y, unknown=False)
 
     def ranked_indices(self):
         """Return the positions of all training rows, the most suspicious first.
@@ -182,6 +189,7 @@ class BaseDetector(BaseEstimator, ABC):
             self.classes_ = task.classes
         targets = task.encode(y)
         self._index, self._X, self._targets = index, X.reshape(len(X), -1), targets
+        self._row_shape = X.shape[1:]
         return TrainingData((X, targets), (X_clean, task.encode(y_clean)), task, free)
 
     def _kind_of_task(self, y) -> type[Task]:
@@ -212,14 +220,29 @@ class BaseDetector(BaseEstimator, ABC):
             self.predictions_, self.loss_limit_ = answers, limit
 
     def _verdict(self) -> tuple:
-        """Return what the rules of the task ask for."""
-        limit = getattr(self, "loss_limit_", None) if self.loss_limit == "auto" else self.loss_limit
-        return self._targets, self._answers, self.loss_, limit
+        """Return what the rules of the task ask for, of the training rows."""
+        return self._targets, self._answers, self.loss_, self._limit()
+
+    def _new_verdict(self, X: np.ndarray, targets: np.ndarray) -> tuple:
+        """Return what the rules of the task ask for, of pairs that were not in the noisy set."""
+        return targets, *self._judge_new(X, targets), self._limit()
+
+    def _judge_new(self, X: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `net_` answers to rows that no network was trained on, and the losses of their targets."""
+        network = self._fitted_network()
+        return network.answers(network.state, X), network.row_losses(network.state, X, targets)
+
+    def _fitted_network(self) -> Network:
+        two_rows = self._X[:2].reshape(2, *self._row_shape), self._targets[:2]
+        return Network.of_fitted(self.net_, *two_rows, self._task.n_classes)
+
+    def _limit(self) -> float | None:
+        return getattr(self, "loss_limit_", None) if self.loss_limit == "auto" else self.loss_limit
 
     # --- looking rows up --------------------------------------------------------------------------------------------
 
-    def _of_rows(self, values, X, y, unknown) -> np.ndarray:
-        """Return the values of the training rows that X and y name, and `unknown` for others."""
+    def _of_rows(self, values, new_values, X, y, unknown) -> np.ndarray:
+        """Return the values of the training rows that X and y name; of others new values, or without y `unknown`."""
         check_is_fitted(self)
         if X is None:
             if y is not None:
@@ -227,48 +250,46 @@ class BaseDetector(BaseEstimator, ABC):
             return values().copy()
         with np.errstate(over="ignore"):
             X = validate_data(self, X, reset=False, dtype=np.float32, order="C", allow_nd=True)
-        rows = self._find(X.reshape(len(X), -1), y)
-        missing = np.flatnonzero(rows < 0)
+        targets = None if y is None else self._encode_new(y, len(X))
+        rows = self._find(X.reshape(len(X), -1), targets)
+        missing, found = np.flatnonzero(rows < 0), values()[rows]
         if not len(missing):
-            return values()[rows]
-        some = f"{len(missing)} of {len(X)} rows of X, the first of them row {missing[0]}, were not in the noisy set"
-        if y is not None:
-            raise NotImplementedError(
-                f"{some} with the label that y gives them. New pairs cannot be scored yet: "
-                "add them to the noisy set and fit again."
-            )
+            return found
+        if targets is not None:
+            found[missing] = new_values(X[missing], targets[missing])
+            return found
         # scikit-learn's common checks ask for an answer here, so this cannot be an error.
         warnings.warn(
-            f"{some} and get {unknown}: whether a row is corrupted depends on its label. "
-            "To have new rows judged, pass y too.",
+            f"{len(missing)} of {len(X)} rows of X, the first of them row {missing[0]}, were not in the noisy set and "
+            f"get {unknown}: whether a row is corrupted depends on its label. To have new rows judged, pass y too.",
             UserWarning,
             stacklevel=3,
         )
-        return np.where(rows >= 0, values()[rows], unknown)
+        found[missing] = unknown
+        return found
 
-    def _find(self, X: np.ndarray, y) -> np.ndarray:
+    def _find(self, X: np.ndarray, targets: np.ndarray | None) -> np.ndarray:
         """Return the position of every row in the noisy set, -1 for a row that is not there.
 
-        Of equal rows the most suspicious answers, unless `y` tells them apart or X is the whole noisy set.
+        Of equal rows the most suspicious answers, unless targets tell them apart or X is the whole noisy set.
         """
         known = self._X
         scale = np.abs(known).max(axis=0)
         tolerance = _ROW_TOLERANCE * np.where(scale > 0, scale, 1)
-        targets = None if y is None else self._encode_new(y, len(X))
         if (
             X.shape == known.shape
             and (np.abs(X - known) <= tolerance).all()
-            and (y is None or np.array_equal(targets, self._targets))
+            and (targets is None or np.array_equal(targets, self._targets))
         ):
             return np.arange(len(X))
 
         order = np.argsort(self._training_scores(), kind="stable")
 
         def key(row, target):
-            return row.tobytes() if y is None else (row.tobytes(), target.tobytes())
+            return row.tobytes() if targets is None else (row.tobytes(), target.tobytes())
 
         exact = {key(known[n], self._targets[n]): n for n in reversed(order)}
-        asked = self._targets[:1].repeat(len(X), axis=0) if y is None else targets
+        asked = self._targets[:1].repeat(len(X), axis=0) if targets is None else targets
         found = np.array([exact.get(key(*pair), -1) for pair in zip(X, asked, strict=True)])
         # A row that went through a transformer again differs in its last bits.
         rest = np.flatnonzero(found < 0)
@@ -277,7 +298,7 @@ class BaseDetector(BaseEstimator, ABC):
             near = neighbors.radius_neighbors(X[rest] / tolerance, return_distance=False)
             for i, candidates in zip(rest, near, strict=True):
                 candidates = order[np.sort(candidates)]
-                if y is not None:
+                if targets is not None:
                     same = self._targets[candidates] == targets[i]
                     candidates = candidates[same.reshape(len(candidates), targets[i].size).all(axis=1)]
                 found[i] = candidates[0] if len(candidates) else -1

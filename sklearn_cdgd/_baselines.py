@@ -78,6 +78,13 @@ class _BaselineDetector(BaseDetector):
         self._validate_params()
         return self._task.flags(*self._verdict())
 
+    def _new_scores(self, X, targets):
+        return self._task.scores(*self._new_verdict(X, targets))
+
+    def _new_flags(self, X, targets):
+        self._validate_params()
+        return self._task.flags(*self._new_verdict(X, targets))
+
     def _review_order(self):
         return (-self.loss_,)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from numbers import Integral, Real
@@ -10,12 +11,14 @@ import numpy as np
 import torch
 
 from ._base import BaseDetector, TrainingData, draw_seed
-from ._compat import Interval, StrOptions, fit_context
+from ._compat import CallbackSupportMixin, Interval, StrOptions, fit_context
 from ._decision import flag_by_threshold, loss_limit
 from ._hypergradient import forecast, hypergradient
 from ._network import Network, trains_networks
+from ._new_pairs import AlphaEstimate, Watch
 from ._outer import Trace, learn_alpha
 from ._recording import record
+from ._tasks import FitTasks
 from ._unroll import stacked
 from ._verdict import judge
 
@@ -23,7 +26,7 @@ from ._verdict import judge
 _STACKED_ROWS = 256
 
 
-class CorruptionDetector(BaseDetector):
+class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     """Find wrong rows of a large noisy set with the help of a small clean set.
 
     One inclusion variable alpha in [0, 1] is learnt for every noisy row, so that a network trained on the
@@ -246,23 +249,48 @@ class CorruptionDetector(BaseDetector):
             If the input is not what is described here, or if the training diverges; nothing is trained before all
             arguments have been checked.
         """
+        tasks = FitTasks(self, X, y, self.max_iter + 1)
         rng, seed = draw_seed(self.random_state)
         data = self._check_training_data(X, y, X_clean, y_clean, rng)
         network = Network(self.net, *data.noisy, data.task.n_classes, seed=seed)
         alpha = torch.ones(len(data.free), device=network.device)
+        objective, watch = self._outer_objective(network, data, seed)
+        report = self._progress()
+
+        def outer_step(alpha, step):
+            tasks.begin("outer step")
+            return objective(alpha, step)
+
+        def after_step(trace):
+            report(trace)
+            # What a callback asks for must not change what the fit draws.
+            twin = copy.copy(self)
+            return tasks.end(lambda: vars(twin._finish(network, data, trace, watch, seed, copy.deepcopy(rng))))
+
         trace = learn_alpha(
-            self._outer_objective(network, data, seed),
+            outer_step,
             alpha,
             lr=self.outer_lr,
             eps=self.outer_eps,
             max_iter=self.max_iter,
             patience=self.outer_patience,
             free=torch.as_tensor(data.free, device=network.device),
-            on_step=self._progress(),
+            on_step=after_step,
         )
+        tasks.begin("judging networks")
+        self._finish(network, data, trace, watch, seed, rng)
+        tasks.end(dict)
+        tasks.close()
+        return self
+
+    def _finish(self, network: Network, data: TrainingData, trace: Trace, watch: Watch, seed: int, rng):
+        """Set the fitted attributes that follow from the outer loop."""
         self.alpha_ = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
         self.n_iter_, self.clean_loss_curve_ = len(trace.values), np.array(trace.values)
 
+        self._alpha_estimate = AlphaEstimate.calibrated(
+            network, watch.snapshots, [part[data.free] for part in data.noisy], self.alpha_[data.free]
+        )
         verdict = judge(
             network,
             data.noisy,
@@ -279,7 +307,10 @@ class CorruptionDetector(BaseDetector):
         return self
 
     def _outer_objective(self, network: Network, data: TrainingData, seed: int):
-        """Return the function of alpha and the outer step that gives the outer objective and its hypergradient."""
+        """Return the outer objective and its hypergradient as a function, and what watches the trainings in it.
+
+        The function takes alpha and the number of the outer step.
+        """
         problem, alpha = network.problem(data.noisy, data.clean), torch.ones(len(data.free), device=network.device)
         plan = network.plan(len(alpha), seed)
         recording, n_trainings = None, self.n_inits
@@ -289,6 +320,7 @@ class CorruptionDetector(BaseDetector):
             problem, n_trainings = recording.problem, 1
         else:
             recording = record(problem, plan, alpha, compile=self.compile)
+        watch = Watch(plan, self.max_iter * n_trainings, problem.initial_state(seed), self.n_inits // n_trainings)
         options = {
             "recording": recording,
             "memory_budget": _default_memory_budget() if self.memory_budget is None else self.memory_budget,
@@ -298,8 +330,11 @@ class CorruptionDetector(BaseDetector):
 
         def objective(alpha, outer_step):
             first = seed + 1 + outer_step * self.n_inits
-            plans = [network.plan(len(alpha), first + n) for n in range(n_trainings)]
-            results = [hypergradient(problem, alpha, plan, **options) for plan in plans]
+            results = []
+            for n in range(n_trainings):
+                plan, watched = network.plan(len(alpha), first + n), watch.steps(outer_step * n_trainings + n)
+                results.append(hypergradient(problem, alpha, plan, watched=watched, **options))
+                watch.keep(results[-1].snapshots)
             return sum(r.value for r in results) / n_trainings, sum(r.grad for r in results) / n_trainings
 
         if self.verbose:
@@ -309,14 +344,14 @@ class CorruptionDetector(BaseDetector):
                 f"about {n_times * one.seconds:.0f} s to learn alpha, {one.n_bytes / 1e6:.0f} MB beside the data",
                 flush=True,
             )
-        return objective
+        return objective, watch
 
     def _progress(self):
-        if not self.verbose:
-            return None
         start = time.perf_counter()
 
         def report(trace: Trace) -> None:
+            if not self.verbose:
+                return
             done = len(trace.values)
             left = (time.perf_counter() - start) / done * (self.max_iter - done)
             kept = (trace.alpha >= 0.5).float().mean().item()
@@ -336,6 +371,15 @@ class CorruptionDetector(BaseDetector):
         if self.method == "alpha":
             return flag_by_threshold(self.alpha_, self.threshold)
         return self._task.flags(*self._verdict())
+
+    def _new_scores(self, X, targets):
+        return self._alpha_estimate.alpha(self._fitted_network(), X, targets)
+
+    def _new_flags(self, X, targets):
+        self._validate_params()
+        if self.method == "alpha":
+            return flag_by_threshold(self._new_scores(X, targets), self.threshold)
+        return self._task.flags(*self._new_verdict(X, targets))
 
     def _review_order(self):
         return (self.alpha_, -self.loss_) if self.method == "alpha" else (-self.loss_, self.alpha_)
