@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._network import Network, task_of_net
+from ._network import Network, task_of_net, trains_networks
 from ._task import Classification, Regression, Task, kind_of, naming
 
 # Two rows are the same if they differ by at most this share of every column's largest value.
@@ -137,9 +137,9 @@ class BaseDetector(BaseEstimator, ABC):
         Returns
         -------
         frame : pandas.DataFrame with n_noisy rows
-            On the index of the noisy set: the score (`alpha` or `score`), `is_corrupted`, `given_label` and
-            `suggested_label` (`given_target` and `predicted_target` where y is no label; numbered if a row has
-            several), and the `loss`.
+            On the index of the noisy set: the score (`alpha` or `score`), `is_corrupted`, `given_label`,
+            `suggested_label` and its `suggested_probability` (`given_target` and `predicted_target` where y is no
+            label; numbered if a row has several), and the `loss` of what was given.
 
         Raises
         ------
@@ -241,6 +241,7 @@ class BaseDetector(BaseEstimator, ABC):
 
     # --- looking rows up --------------------------------------------------------------------------------------------
 
+    @trains_networks
     def _of_rows(self, values, new_values, X, y, unknown) -> np.ndarray:
         """Return the values of the training rows that X and y name; of others new values, or without y `unknown`."""
         check_is_fitted(self)
@@ -263,7 +264,7 @@ class BaseDetector(BaseEstimator, ABC):
             f"{len(missing)} of {len(X)} rows of X, the first of them row {missing[0]}, were not in the noisy set and "
             f"get {unknown}: whether a row is corrupted depends on its label. To have new rows judged, pass y too.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         found[missing] = unknown
         return found

@@ -96,7 +96,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
-        1 prints a line per outer step.
+        1 prints a line per outer step. From scikit-learn 1.9 on, ``set_callbacks`` takes its progress bars and
+        monitors, and callbacks that end the outer loop early.
 
     Attributes
     ----------
@@ -131,6 +132,15 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
     Notes
     -----
+    ``predict(X, y)`` and ``decision_function(X, y)`` also take pairs that were not in the noisy set. ``net_`` judges
+    them for ``method="trained"``. Their alpha is estimated from the influence that they would have had on the clean
+    loss: the trainings are watched at some 48 inner steps, and alpha falls with the influence as it does on the
+    training rows. For this the fitted detector keeps snapshots of twice the size of the network: 48, or as many as
+    fit in 100 MB, but at least four.
+
+    A callback that asks for a fitted estimator after every outer step, such as ``ScoringMonitor``, has the judging
+    networks trained as often.
+
     The procedure of the paper is the parameter set ``outer_lr=0.2, outer_eps=0, max_iter=250, n_inits=1,
     average=False, cv=None, n_judges=1, clean_weight=0`` with a net that trains by plain SGD; on its spheres 600
     full-batch steps with ``lr=1.4``.

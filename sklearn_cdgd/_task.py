@@ -101,7 +101,11 @@ class Classification(Task):
         return answers[np.arange(len(targets)), targets]
 
     def columns(self, targets, answers):
-        return {"given_label": self.classes[targets], "suggested_label": self.classes[answers.argmax(axis=1)]}
+        return {
+            "given_label": self.classes[targets],
+            "suggested_label": self.classes[answers.argmax(axis=1)],
+            "suggested_probability": answers.max(axis=1),
+        }
 
 
 @dataclass(frozen=True)
