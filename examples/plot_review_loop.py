@@ -71,17 +71,19 @@ def errors_found(order):
 
 fig, ax = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
 lines = {
-    "every check a hit": (n_checked, dict(color="0.7", linestyle=":")),
+    "every check a hit": (np.minimum(n_checked, is_corrupted.sum()), dict(color="0.7", linestyle=":")),
     f"fit again every {rows_per_round} rows": (errors_found(checked), dict(color="C0", linewidth=2)),
     "list of the first fit": (errors_found(rankings[0]), dict(color="C1")),
     "random order": (n_checked * is_corrupted.mean(), dict(color="0.4", linestyle="--")),
 }
 for name, (found, style) in lines.items():
     ax.plot(n_checked, found, **style)
-    ax.annotate(name, (n_checked[-1], found[-1]), xytext=(4, 0), textcoords="offset points", va="center")
+    ax.annotate(name, (n_checked[-1], found[-1]), xytext=(8, 0), textcoords="offset points", va="center")
 ax.plot(n_checked[::rows_per_round], errors_found(checked)[::rows_per_round], "o", color="C0", markersize=5)
 ax.set(xlabel="rows checked", ylabel="errors found", xlim=(0, None), ylim=(0, None))
-ax.set_title(f"{is_corrupted.sum()} wrong labels among {len(X)} digits, {len(X_clean)} clean rows to begin with")
+ax.set_title(
+    f"{is_corrupted.sum()} wrong labels among {len(X)} digits, {len(X_clean)} clean rows to begin with", loc="left"
+)
 ax.margins(x=0)
 ax.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -96,7 +96,8 @@ class BaseDetector(BaseEstimator, ABC):
         Raises
         ------
         ValueError
-            If `X` does not have the features, or `y` not the labels, that were seen in ``fit``.
+            If `X` does not have the features, or `y` not the labels, that were seen in ``fit``, or if the network
+            computes NaN for a new pair.
         """
         return self._of_rows(self._training_scores, self._new_scores, X, y, unknown=np.nan)
 
@@ -230,7 +231,7 @@ class BaseDetector(BaseEstimator, ABC):
     def _judge_new(self, X: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what `net_` answers to rows that no network was trained on, and the losses of their targets."""
         network = self._fitted_network()
-        return network.answers(network.state, X), network.row_losses(network.state, X, targets)
+        return network.answers(network.state, X), refuse_nan(network.row_losses(network.state, X, targets))
 
     def _fitted_network(self) -> Network:
         two_rows = self._X[:2].reshape(2, *self._row_shape), self._targets[:2]
@@ -275,11 +276,11 @@ class BaseDetector(BaseEstimator, ABC):
         Of equal rows the most suspicious answers, unless targets tell them apart or X is the whole noisy set.
         """
         known = self._X
-        scale = np.abs(known).max(axis=0)
+        scale = np.abs(known).max(axis=0).astype(np.float64)
         tolerance = _ROW_TOLERANCE * np.where(scale > 0, scale, 1)
         if (
             X.shape == known.shape
-            and (np.abs(X - known) <= tolerance).all()
+            and (np.abs(np.subtract(X, known, dtype=np.float64)) <= tolerance).all()
             and (targets is None or np.array_equal(targets, self._targets))
         ):
             return np.arange(len(X))
@@ -326,6 +327,17 @@ def _stratified_draw(y: np.ndarray, fraction: float, rng: np.random.RandomState,
         rows = np.flatnonzero(stratum)
         drawn[rng.choice(rows, max(1, round(fraction * len(rows))), replace=False)] = True
     return drawn
+
+
+def refuse_nan(values: np.ndarray) -> np.ndarray:
+    """Return what networks make of new pairs, unless it is not a number."""
+    n_bad = np.isnan(values).sum()
+    if n_bad:
+        raise ValueError(
+            f"{n_bad} of {len(values)} new pairs cannot be judged: the loss of the network is NaN on them. "
+            "Their values are far outside of what it was trained on; check the units of X."
+        )
+    return values
 
 
 def draw_seed(random_state) -> tuple[np.random.RandomState, int]:

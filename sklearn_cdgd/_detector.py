@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 
-from ._base import BaseDetector, TrainingData, draw_seed
+from ._base import BaseDetector, TrainingData, draw_seed, refuse_nan
 from ._compat import CallbackSupportMixin, Interval, StrOptions, fit_context
 from ._decision import flag_by_threshold, loss_limit
 from ._hypergradient import forecast, hypergradient
@@ -298,8 +298,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.alpha_ = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
         self.n_iter_, self.clean_loss_curve_ = len(trace.values), np.array(trace.values)
 
+        learnt = data.free if data.free.any() else slice(None)
         self._alpha_estimate = AlphaEstimate.calibrated(
-            network, watch.snapshots, [part[data.free] for part in data.noisy], self.alpha_[data.free]
+            network, watch.snapshots, [part[learnt] for part in data.noisy], self.alpha_[learnt]
         )
         verdict = judge(
             network,
@@ -383,7 +384,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         return self._task.flags(*self._verdict())
 
     def _new_scores(self, X, targets):
-        return self._alpha_estimate.alpha(self._fitted_network(), X, targets)
+        return refuse_nan(self._alpha_estimate.alpha(self._fitted_network(), X, targets))
 
     def _new_flags(self, X, targets):
         self._validate_params()

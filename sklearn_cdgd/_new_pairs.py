@@ -76,8 +76,6 @@ class AlphaEstimate(NamedTuple):
     Attributes
     ----------
     snapshots : list of Snapshot
-    n_rows : int
-        Number of rows in the noisy set.
     influences : ndarray of shape (n_knots,)
         Increasing.
     alphas : ndarray of shape (n_knots,)
@@ -85,29 +83,28 @@ class AlphaEstimate(NamedTuple):
     """
 
     snapshots: list[Snapshot]
-    n_rows: int
     influences: np.ndarray
     alphas: np.ndarray
 
     @classmethod
     def calibrated(cls, network: Network, snapshots: list[Snapshot], noisy, alpha: np.ndarray) -> AlphaEstimate:
         """Return the estimate that fits the alpha of the training rows best among all that fall with the influence."""
-        uncalibrated = cls(snapshots, len(alpha), np.zeros(1), np.zeros(1))
+        uncalibrated = cls(snapshots, np.zeros(1), np.zeros(1))
         of_rows = uncalibrated.influence(network, *noisy)
         fitted = IsotonicRegression(increasing=False).fit_transform(of_rows, alpha)
         # Knots in the middle of the steps of the fit: so pairs on the same step still differ, and can be ranked.
         levels, step = np.unique(-fitted, return_inverse=True)
-        return cls(snapshots, len(alpha), np.bincount(step, of_rows) / np.bincount(step), -levels)
+        return cls(snapshots, np.bincount(step, of_rows) / np.bincount(step), -levels)
 
     def influence(self, network: Network, X, targets) -> np.ndarray:
-        """Return by how much the clean loss would rise with the weight of each pair, up to a factor."""
+        """Return by how much the clean loss would rise with the weight of each pair, in no particular unit."""
         problem = network.problem((X, targets), (X, targets))
         snapshots = [
             Snapshot(*(tuple(torch.as_tensor(a, device=network.device) for a in part) for part in snapshot))
             for snapshot in self.snapshots
         ]
         parts = [
-            influence(problem.eval_losses, snapshots, *problem.noisy(chunk), self.n_rows)
+            influence(problem.eval_losses, snapshots, *problem.noisy(chunk), n_rows=1)
             for chunk in torch.arange(len(X)).split(_CHUNK)
         ]
         return torch.cat(parts).cpu().numpy().astype(np.float64)

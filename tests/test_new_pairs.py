@@ -31,6 +31,17 @@ class Frozen(nn.Module):
         return self.output(self.drop(torch.relu(self.norm(self.random(X)))))
 
 
+class Overflowing(nn.Module):
+    """Makes NaN of large numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, X):
+        return self.layer(X + (X * X - X * X))
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -77,9 +88,11 @@ class TestNewPairs:
         np.testing.assert_allclose(detector.decision_function(X, y), expected, rtol=1e-6)
         np.testing.assert_array_equal(detector.predict(X, y), np.r_[flags[:9], detector.predict()[:5], flags[9:]])
 
-    def test_flags_follow_the_network(self, cls, split):
+    @pytest.mark.parametrize("module", [mlp, Frozen])
+    def test_flags_follow_the_network(self, cls, module, split):
+        """Frozen layers are random and statistics of batch norm grow in training: both must be those of the fit."""
         arrays, (X_new, y_new) = split
-        detector = quick(cls).fit(*arrays)
+        detector = quick(cls, net=net(module)).fit(*arrays)
         predicted = detector.net_.predict(X_new.astype(np.float32))
         np.testing.assert_array_equal(detector.predict(X_new, y_new), predicted != y_new)
         np.testing.assert_array_equal(detector.predict(X_new, 1 - y_new), predicted == y_new)
@@ -103,6 +116,14 @@ class TestNewPairs:
             detector.predict(X_new[:1], ["maybe"])
         with pytest.raises(ValueError, match="X has 2 rows, but y has 1"):
             detector.predict(X_new[:2], ["yes"])
+
+    def test_what_the_network_cannot_take_is_an_error(self, cls, split):
+        arrays, (X_new, y_new) = split
+        detector, far = quick(cls, net=net(Overflowing)).fit(*arrays), np.full((1, 3), 3e38)
+        with pytest.raises(ValueError, match=r"1 of 2 new pairs cannot be judged: .* NaN .* check the units of X"):
+            detector.predict(np.r_[X_new[:1], far], y_new[:2])
+        with pytest.raises(ValueError, match="1 of 1 new pairs cannot be judged"):
+            detector.decision_function(far, y_new[:1])
 
     @pytest.mark.usefixtures("global_generators_untouched")
     def test_asking_changes_nothing(self, cls, split):
@@ -189,6 +210,12 @@ class TestAlphaOfNewPairs:
             detector = quick(clean_fraction=0.9, max_iter=6).fit(X, y)
         assert (detector.alpha_ == 1).mean() > 0.85
         assert detector.decision_function(X, 1 - y).min() < 0.95
+
+    def test_nothing_learnt(self, spheres):
+        X, y, *_ = spheres(n_noisy=20)
+        with pytest.warns(UserWarning, match="20 rows of X, drawn at random, are assumed to be right"):
+            detector = quick(clean_fraction=0.99, max_iter=1).fit(X, y)
+        assert (detector.decision_function(X, 1 - y) == 1).all()
 
 
 class TestWatch:
