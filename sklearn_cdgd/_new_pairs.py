@@ -26,6 +26,8 @@ _N_SNAPSHOTS = 48
 _SNAPSHOT_BYTES = 1e8
 # Rows at a time: the influence needs the graph of two derivatives.
 _CHUNK = 1024
+# Training rows that say which alpha goes with which influence; more would say the same.
+_CALIBRATION_ROWS = 5000
 _GOLDEN_RATIO = 0.6180339887
 
 
@@ -89,8 +91,10 @@ class AlphaEstimate(NamedTuple):
     @classmethod
     def calibrated(cls, network: Network, snapshots: list[Snapshot], noisy, alpha: np.ndarray) -> AlphaEstimate:
         """Return the estimate that fits the alpha of the training rows best among all that fall with the influence."""
+        some = slice(None, None, -(-len(alpha) // _CALIBRATION_ROWS))
+        (X, targets), alpha = noisy, alpha[some]
         uncalibrated = cls(snapshots, np.zeros(1), np.zeros(1))
-        of_rows = uncalibrated.influence(network, *noisy)
+        of_rows = uncalibrated.influence(network, X[some], targets[some])
         fitted = IsotonicRegression(increasing=False).fit_transform(of_rows, alpha)
         # Knots in the middle of the steps of the fit: so pairs on the same step still differ, and can be ranked.
         levels, step = np.unique(-fitted, return_inverse=True)

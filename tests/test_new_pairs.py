@@ -195,6 +195,14 @@ class TestAlphaOfNewPairs:
         assert spearmanr(as_if_new, detector.alpha_)[0] > 0.5
         assert as_if_new.mean() == pytest.approx(detector.alpha_.mean(), abs=0.05)
 
+    def test_some_training_rows_are_enough_to_calibrate(self, split, monkeypatch):
+        arrays, _ = split
+        monkeypatch.setattr("sklearn_cdgd._new_pairs._CALIBRATION_ROWS", 30)
+        detector = quick(max_iter=8).fit(*arrays)
+        assert len(detector._alpha_estimate.alphas) <= 30
+        as_if_new = detector._new_scores(detector._X, detector._targets)
+        assert spearmanr(as_if_new, detector.alpha_)[0] > 0.5
+
     def test_the_other_label_of_a_flipped_row_is_the_better_one(self, spheres):
         X, y, X_clean, y_clean, is_corrupted = spheres(n_noisy=200, n_features=2, rate=0.3)
         detector = CorruptionDetector(max_iter=6, random_state=0).fit(X[:120], y[:120], X_clean, y_clean)
