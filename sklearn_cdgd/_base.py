@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import warnings
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -14,11 +13,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._checks import for_look_ups, in_form_of, in_one_form, stratified_draw, unwrap, warn_of_wrong_clean_set
 from ._decision import last_of_lost_classes
 from ._inputs import plain_rows, plain_targets, rows_dtype
 from ._lookup import find_rows, same_rows
-from ._network import cloned, memo_of, task_of_net
-from ._task import Classification, Regression, Task, kind_of, naming
+from ._network import Network, cloned, memo_of, task_of_net, trains_networks
+from ._task import Classification, Conclusion, Regression, Task, kind_of, naming
+from ._warnings import warn_user
 
 
 class TrainingData(NamedTuple):
@@ -29,8 +30,8 @@ class TrainingData(NamedTuple):
     noisy, clean : (X, targets)
         Rows, as an ndarray of float32 or int64 or a CSR array of float32, and targets as the task encodes them.
     task : Task
-    free : ndarray of shape (n_noisy,)
-        False for rows that are assumed to be clean.
+    free : ndarray of shape (n_rows,)
+        Which rows of X are the noisy ones. Where no clean set was given, the others stand in for it.
     """
 
     noisy: tuple[np.ndarray, np.ndarray]
@@ -38,10 +39,13 @@ class TrainingData(NamedTuple):
     task: Task
     free: np.ndarray
 
-    @property
-    def has_clean_set(self) -> bool:
-        """Whether the clean rows are rows of their own, not a part of the noisy set."""
-        return bool(self.free.all())
+    def of_all_rows(self, of_noisy: np.ndarray, of_clean: np.ndarray) -> np.ndarray:
+        """Return values for all rows of X, given those of the noisy and of the clean rows."""
+        if self.free.all():
+            return of_noisy
+        values = np.empty((len(self.free), *of_noisy.shape[1:]), dtype=of_noisy.dtype)
+        values[self.free], values[~self.free] = of_noisy, of_clean
+        return values
 
 
 class BaseDetector(BaseEstimator, ABC):
@@ -85,6 +89,14 @@ class BaseDetector(BaseEstimator, ABC):
         """Return True for every training row that is held to be corrupted."""
 
     @abstractmethod
+    def _new_scores(self, X: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return one number for every pair, none of which was in the noisy set; large = keep."""
+
+    @abstractmethod
+    def _new_flags(self, X: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return True for every pair, none of which was in the noisy set, that is held to be corrupted."""
+
+    @abstractmethod
     def _review_order(self) -> tuple[np.ndarray, ...]:
         """Return sort keys over the training rows, the first the most important; small = suspicious."""
 
@@ -96,25 +108,24 @@ class BaseDetector(BaseEstimator, ABC):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...) or None, default=None
-            Rows of the noisy set that was passed to ``fit``, in any order; they are found by value. ``None`` stands for
-            the whole noisy set.
+            Rows, in any order. Those of the noisy set that was passed to ``fit`` are found by value, and get what was
+            learnt of them. ``None`` stands for the whole noisy set.
         y : array-like of shape (n_samples,) or None, default=None
-            Their labels; only needed to tell apart equal rows that were given different labels.
+            Their labels. Needed for pairs of row and label that were not in the noisy set, and to tell apart equal
+            rows that were given different labels; without it the most suspicious of equal rows answers.
 
         Returns
         -------
         scores : ndarray of shape (n_samples,)
-            In [0, 1]. A row that was not in the noisy set gets NaN, and a warning: without its label nothing can be
-            said of it.
+            In [0, 1]. Pairs that were not in the noisy set get an estimate. Without `y` a row that was not in the
+            noisy set gets NaN, and a warning: nothing can be said of it without its label.
 
         Raises
         ------
         ValueError
             If `X` does not have the features, or `y` not the labels, that were seen in ``fit``.
-        NotImplementedError
-            If a pair of row and label was not in the noisy set.
         """
-        return self._of_rows(self._training_scores, X, y, unknown=np.nan)
+        return self._of_rows(self._training_scores, self._new_scores, X, y, unknown=np.nan)
 
     def predict(self, X=None, y=None):
         """Flag corrupted rows.
@@ -127,15 +138,15 @@ class BaseDetector(BaseEstimator, ABC):
         Returns
         -------
         is_corrupted : ndarray of shape (n_samples,)
-            Boolean mask, True = corrupted, so that ``X[~is_corrupted]`` keeps the good rows. A row that was not in the
-            noisy set gets False, and a warning.
+            Boolean mask, True = corrupted, so that ``X[~is_corrupted]`` keeps the good rows. Without `y` a row that
+            was not in the noisy set gets False, and a warning.
 
         Raises
         ------
-        ValueError, NotImplementedError
+        ValueError
             As in :meth:`decision_function`.
         """
-        return self._of_rows(self._training_flags, X, y, unknown=False)
+        return self._of_rows(self._training_flags, self._new_flags, X, y, unknown=False)
 
     def fit_resample(self, X, y, X_clean=None, y_clean=None):
         """Fit, and return the rows that are not flagged: a sampler's method, for imbalanced-learn's pipelines.
@@ -167,11 +178,9 @@ class BaseDetector(BaseEstimator, ABC):
             spared = last_of_lost_classes(flags, self.decision_function(), self._targets)
             flags[spared] = False
             for label in self.classes_[self._targets[spared]].tolist():
-                warnings.warn(
+                warn_user(
                     f"All rows of class {label!r} were found to be wrong. Its least suspicious row is kept. "
-                    "Check some of them, and add clean rows of this class.",
-                    UserWarning,
-                    stacklevel=2,
+                    "Check some of them, and add clean rows of this class."
                 )
         self.sample_indices_ = np.flatnonzero(~flags)
         return _safe_indexing(X, self.sample_indices_), _safe_indexing(y, self.sample_indices_)
@@ -192,9 +201,9 @@ class BaseDetector(BaseEstimator, ABC):
         Returns
         -------
         frame : pandas.DataFrame with n_noisy rows
-            On the index of the noisy set: the score (`alpha` or `score`), `is_corrupted`, `given_label` and
-            `suggested_label` (`given_target` and `predicted_target` where y is no label; numbered if a row has
-            several), and the `loss`.
+            On the index of the noisy set: the score (`alpha` or `score`), `is_corrupted`, `given_label`,
+            `suggested_label` and its `suggested_probability` (`given_target` and `predicted_target` where y is no
+            label; numbered if a row has several), and the `loss` of what was given.
 
         Raises
         ------
@@ -228,29 +237,24 @@ class BaseDetector(BaseEstimator, ABC):
         kind = self._kind_of_task(y)
         X, y = self._check_pair(X, y, "X", "y", kind, reset=True)
         if X_clean is None:
-            free = ~_stratified_draw(y, self.clean_fraction, rng, by_label=kind is Classification)
-            X_clean, y_clean = X[~free], y[~free]
-            warnings.warn(
-                f"No clean set was given: {len(y_clean)} rows of X, drawn at random, are assumed to be right. "
-                "Pass X_clean and y_clean, rows that a person has checked.",
-                UserWarning,
-                stacklevel=5,
+            free = ~stratified_draw(y, self.clean_fraction, rng, by_label=kind is Classification)
+            clean = X[~free], y[~free]
+            warn_user(
+                f"No clean set was given: {len(clean[1])} rows of X, drawn at random, are assumed to be right. "
+                "Pass X_clean and y_clean, rows that a person has checked."
             )
         else:
             free = np.ones(len(y), dtype=bool)
-            split_along = not isinstance(X_clean, tuple)
-            pair = unwrap(X_clean), unwrap(y_clean)
-            X_clean, y_clean = self._check_pair(*pair, "X_clean", "y_clean", kind, reset=False)
-            if X_clean.shape[1:] != X.shape[1:]:
-                raise ValueError(f"X_clean has rows of shape {X_clean.shape[1:]}, X of shape {X.shape[1:]}.")
-            _warn_of_wrong_clean_set(X, X_clean, split_along)
-            X, X_clean = _in_one_form(X, X_clean)
-        self._task = task = kind.of(y, y_clean)
+            clean = self._check_pair(unwrap(X_clean), unwrap(y_clean), "X_clean", "y_clean", kind, reset=False)
+            if clean[0].shape[1:] != X.shape[1:]:
+                raise ValueError(f"X_clean has rows of shape {clean[0].shape[1:]}, X of shape {X.shape[1:]}.")
+            warn_of_wrong_clean_set(X, clean[0], split_along=not isinstance(X_clean, tuple))
+        X, X_clean = in_one_form(X, clean[0])
+        self._task = task = kind.of(y, clean[1])
         if kind is Classification:
             self.classes_ = task.classes
-        targets = task.encode(y)
-        self._index, self._X, self._targets = index, _for_look_ups(X), targets
-        return TrainingData((X, targets), (X_clean, task.encode(y_clean)), task, free)
+        self._index, self._X, self._targets, self._row_shape = index, for_look_ups(X), task.encode(y), X.shape[1:]
+        return TrainingData((X[free], self._targets[free]), (X_clean, task.encode(clean[1])), task, free)
 
     def _kind_of_task(self, y) -> type[Task]:
         kind = self.task if self.task != "auto" else task_of_net(self.net)
@@ -285,56 +289,67 @@ class BaseDetector(BaseEstimator, ABC):
             X.eliminate_zeros()
         return X
 
-    def _remember_verdict(self, answers: np.ndarray, losses: np.ndarray, limit: float | None) -> None:
-        """Set the fitted attributes that say what the network or networks think of the noisy rows."""
-        self._answers, self.loss_ = answers, losses
-        if isinstance(self._task, Classification):
-            self.probabilities_ = answers
-        else:
-            self.predictions_, self.loss_limit_ = answers, limit
+    def _remember_verdict(self, data: TrainingData, conclusion: Conclusion) -> None:
+        """Set the fitted attributes that say what the network or networks think of all rows of X."""
+        self._answers = data.of_all_rows(conclusion.answers, conclusion.clean_answers)
+        self.loss_ = data.of_all_rows(conclusion.losses, conclusion.clean_losses)
+        self.loss_limit_ = conclusion.limit
+        setattr(self, "probabilities_" if isinstance(self._task, Classification) else "predictions_", self._answers)
 
     def _verdict(self) -> tuple:
-        """Return what the rules of the task ask for."""
-        limit = getattr(self, "loss_limit_", None) if self.loss_limit == "auto" else self.loss_limit
-        return self._targets, self._answers, self.loss_, limit
+        """Return what the rules of the task ask for, of the training rows."""
+        return self._targets, self._answers, self.loss_, self._limit()
+
+    def _new_verdict(self, X: np.ndarray, targets: np.ndarray) -> tuple:
+        """Return what the rules of the task ask for, of pairs that were not in the noisy set."""
+        return targets, *self._judge_new(X, targets), self._limit()
+
+    def _judge_new(self, X: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `net_` answers to rows that no network was trained on, and the losses of their targets."""
+        network = self._fitted_network()
+        return network.answers(network.state, X), network.row_losses(network.state, X, targets)
+
+    def _fitted_network(self) -> Network:
+        two_rows = self._X[:2].reshape(2, *self._row_shape), self._targets[:2]
+        return Network.of_fitted(self.net_, *two_rows, self._task.n_classes)
+
+    def _limit(self) -> float | None:
+        return self.loss_limit_ if self.loss_limit == "auto" else self.loss_limit
 
     # --- looking rows up --------------------------------------------------------------------------------------------
 
-    def _of_rows(self, values, X, y, unknown) -> np.ndarray:
-        """Return the values of the training rows that X and y name, and `unknown` for others."""
+    @trains_networks
+    def _of_rows(self, values, new_values, X, y, unknown) -> np.ndarray:
+        """Return the values of the training rows that X and y name; of others new values, or without y `unknown`."""
         check_is_fitted(self)
         if X is None:
             if y is not None:
                 raise ValueError("y was given without X. Pass both, or neither for the training rows.")
             return values().copy()
         X = self._check_rows(X, "X", self._X.dtype, reset=False)
-        rows = self._find(X, y)
-        missing = np.flatnonzero(rows < 0)
+        targets = None if y is None else self._encode_new(y, X.shape[0])
+        rows = self._find(X, targets)
+        missing, found = np.flatnonzero(rows < 0), values()[rows]
         if not len(missing):
-            return values()[rows]
-        some = f"{len(missing)} of {len(rows)} rows of X, the first of them row {missing[0]}, were not in the noisy set"
-        if y is not None:
-            raise NotImplementedError(
-                f"{some} with the label that y gives them. New pairs cannot be scored yet: "
-                "add them to the noisy set and fit again."
-            )
+            return found
+        if targets is not None:
+            found[missing] = new_values(X[missing], targets[missing])
+            return found
         # scikit-learn's common checks ask for an answer here, so this cannot be an error.
-        warnings.warn(
-            f"{some} and get {unknown}: whether a row is corrupted depends on its label. "
-            "To have new rows judged, pass y too.",
-            UserWarning,
-            stacklevel=3,
+        warn_user(
+            f"{len(missing)} of {len(rows)} rows of X, the first of them row {missing[0]}, were not in the noisy set "
+            f"and get {unknown}: whether a row is corrupted depends on its label. To have new rows judged, pass y too."
         )
-        return np.where(rows >= 0, values()[rows], unknown)
+        found[missing] = unknown
+        return found
 
-    def _find(self, X, y) -> np.ndarray:
+    def _find(self, X, targets: np.ndarray | None) -> np.ndarray:
         """Return the position of every row in the noisy set, -1 for a row that is not there.
 
-        Of equal rows the most suspicious answers, unless `y` tells them apart or X is the whole noisy set.
+        Of equal rows the most suspicious answers, unless targets tell them apart or X is the whole noisy set.
         """
-        X, known = _in_form_of(self._X, X if issparse(X) else X.reshape(len(X), -1)), self._X
-        targets = None if y is None else self._encode_new(y, X.shape[0])
-        if same_rows(known, X) and (y is None or np.array_equal(targets, self._targets)):
+        X, known = in_form_of(self._X, X if issparse(X) else X.reshape(len(X), -1)), self._X
+        if same_rows(known, X) and (targets is None or np.array_equal(targets, self._targets)):
             return np.arange(X.shape[0])
         order = np.argsort(self._training_scores(), kind="stable")
         return find_rows(known, self._targets, order, X, targets)
@@ -350,7 +365,7 @@ class BaseDetector(BaseEstimator, ABC):
             y = task.decode(targets)
             known = self._task.knows(y)
             if known.any():
-                rows[known] = self._find(X[known], y[known])
+                rows[known] = self._find(X[known], self._task.encode(y[known]))
         return rows
 
     def _encode_new(self, y, n_rows: int) -> np.ndarray:
@@ -359,81 +374,6 @@ class BaseDetector(BaseEstimator, ABC):
         if len(targets) != n_rows:
             raise ValueError(f"X has {n_rows} rows, but y has {len(targets)}.")
         return targets
-
-
-def _warn_of_wrong_clean_set(X: np.ndarray, X_clean: np.ndarray, split_along: bool) -> None:
-    """Warn of what a search or a pipeline does to a clean set without a word."""
-    if split_along and len(X_clean) == len(X):
-        warnings.warn(
-            f"X_clean has as many rows as X ({len(X)}). Cross-validation splits whatever is as long as X, the clean "
-            "set too, silently. Pass tuples of one, X_clean=(X_clean,) and y_clean=(y_clean,): they are never split, "
-            "and end this warning.",
-            UserWarning,
-            stacklevel=6,
-        )
-    off = columns_off(X, X_clean) if X.ndim == 2 else np.zeros(0, dtype=bool)
-    # Of columns without a scale of their own, dummies say, there may be many more.
-    if off.sum() > 0.1 * len(off):
-        warnings.warn(
-            f"{off.sum()} of {len(off)} columns of X_clean lie far from those of X, the first of them column "
-            f"{off.argmax()}. Did X go through a transformer that X_clean did not go through? A Pipeline transforms "
-            "the clean set only with sklearn.set_config(enable_metadata_routing=True) and "
-            'Pipeline(..., transform_input=["X_clean"]).',
-            UserWarning,
-            stacklevel=6,
-        )
-
-
-def columns_off(X: np.ndarray, X_clean: np.ndarray) -> np.ndarray:
-    """Return which columns of the clean set can hardly be on the same scale as those of the noisy set.
-
-    A column is off if most clean rows are further outside the range of the noisy rows than half its width, or if 20
-    or more clean rows all lie closer together than a tenth of the noisy rows' middle third. Rows drawn from one source
-    do neither, whatever their distribution, but for one column in some thousand.
-    """
-    X = X[:: -(-len(X) // 10_000)].astype(np.float64)
-    low, high = X.min(axis=0), X.max(axis=0)
-    margin = (high - low) / 2 + 1e-6 * np.abs(high)
-    outside = (X_clean < low - margin) | (X_clean > high + margin)
-    third, two_thirds = np.quantile(X, [1 / 3, 2 / 3], axis=0)
-    narrow = np.ptp(X_clean.astype(np.float64), axis=0) < (two_thirds - third) / 10
-    return (outside.mean(axis=0) > 0.5) | (narrow & (len(X_clean) >= 20))
-
-
-def unwrap(given):
-    """Return the content of a one-element tuple, the form that cross-validation never splits."""
-    return given[0] if isinstance(given, tuple) and len(given) == 1 else given
-
-
-def _in_form_of(known, X):
-    """Return rows as sparse or as dense as others."""
-    if issparse(known) == issparse(X):
-        return X
-    return csr_array(X) if issparse(known) else X.toarray()
-
-
-def _in_one_form(X, X_clean):
-    """Return both sets as sparse or dense as the first, and as integers only if both are."""
-    if X_clean.dtype != X.dtype:
-        X, X_clean = X.astype(np.float32, copy=False), X_clean.astype(np.float32, copy=False)
-    return X, _in_form_of(X, X_clean)
-
-
-def _for_look_ups(X):
-    """Return rows with one axis, integers as float64, so that equal numbers of any type are found."""
-    if issparse(X):
-        return X
-    return X.reshape(len(X), -1).astype(np.float64 if X.dtype == np.int64 else np.float32, copy=False)
-
-
-def _stratified_draw(y: np.ndarray, fraction: float, rng: np.random.RandomState, *, by_label: bool) -> np.ndarray:
-    """Return a mask with about `fraction` of the rows; where there are labels, of every label and at least one."""
-    drawn = np.zeros(len(y), dtype=bool)
-    strata = [y == label for label in np.unique(y)] if by_label else [np.ones(len(y), dtype=bool)]
-    for stratum in strata:
-        rows = np.flatnonzero(stratum)
-        drawn[rng.choice(rows, max(1, round(fraction * len(rows))), replace=False)] = True
-    return drawn
 
 
 def all_or_nothing(fit):

@@ -10,10 +10,10 @@ import torch
 
 from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
 from ._compat import Interval, StrOptions, fit_context
-from ._decision import loss_limit
 from ._network import Network, trains_networks
-from ._unroll import State, train_early_stopped
-from ._verdict import assess, judge
+from ._task import Conclusion
+from ._unroll import State, train, train_early_stopped
+from ._verdict import held_out_losses
 
 
 class _BaselineDetector(BaseDetector):
@@ -71,7 +71,11 @@ class _BaselineDetector(BaseDetector):
         network = Network(self.net, *data.noisy, data.task.n_classes, seed=seed)
         state, clean_losses = self._train(network, data, seed, rng)
         self.net_ = network.fitted(state)
-        self._remember_verdict(*assess(network, state, *data.noisy), loss_limit(clean_losses))
+        answers, losses = network.answers(state, data.noisy[0]), network.row_losses(state, *data.noisy)
+        limit = data.task.plain_limit(clean_losses)
+        self._remember_verdict(
+            data, Conclusion(answers, losses, limit, network.answers(state, data.clean[0]), clean_losses)
+        )
         return self
 
     def _training_scores(self):
@@ -80,6 +84,13 @@ class _BaselineDetector(BaseDetector):
     def _training_flags(self):
         self._validate_params()
         return self._task.flags(*self._verdict())
+
+    def _new_scores(self, X, targets):
+        return self._task.scores(*self._new_verdict(X, targets))
+
+    def _new_flags(self, X, targets):
+        self._validate_params()
+        return self._task.flags(*self._new_verdict(X, targets))
 
     def _review_order(self):
         return (-self.loss_,)
@@ -108,8 +119,8 @@ class NoisySetDetector(_BaselineDetector):
         Classification: what the network says of every noisy row.
     predictions_ : ndarray of shape (n_noisy, ...)
         Regression: what the network predicts for every noisy row.
-    loss_limit_ : float
-        Regression: the limit that ``loss_limit="auto"`` stands for.
+    loss_limit_ : float or None
+        The limit that ``loss_limit="auto"`` stands for; ``None`` where rows are flagged by the predicted class.
     loss_ : ndarray of shape (n_noisy,)
         Loss of every noisy row.
     classes_ : ndarray of shape (n_classes,)
@@ -136,9 +147,9 @@ class NoisySetDetector(_BaselineDetector):
     """
 
     def _train(self, network, data, seed, rng):
-        problem = network.problem(data.noisy, data.clean)
-        weights = torch.ones(len(data.free), device=network.device)
-        state, clean_losses = train_early_stopped(problem, weights, network.plan(len(weights), seed))
+        problem, n_rows = network.problem(data.noisy, data.clean), len(data.noisy[1])
+        weights = torch.ones(n_rows, device=network.device)
+        state, clean_losses = train_early_stopped(problem, weights, network.plan(n_rows, seed))
         self.clean_loss_curve_ = np.array(clean_losses)
         return state, network.row_losses(state, *data.clean)
 
@@ -164,8 +175,8 @@ class CleanSetDetector(_BaselineDetector):
         Classification: what the network says of every noisy row.
     predictions_ : ndarray of shape (n_noisy, ...)
         Regression: what the network predicts for every noisy row.
-    loss_limit_ : float
-        Regression: the limit that ``loss_limit="auto"`` stands for.
+    loss_limit_ : float or None
+        The limit that ``loss_limit="auto"`` stands for; ``None`` where rows are flagged by the predicted class.
     loss_ : ndarray of shape (n_noisy,)
         Loss of every noisy row.
     classes_ : ndarray of shape (n_classes,)
@@ -190,11 +201,9 @@ class CleanSetDetector(_BaselineDetector):
     """
 
     def _train(self, network, data, seed, rng):
-        n_clean = len(data.clean[1])
-        everyone = np.ones(n_clean)
-        # The verdict on its own training rows, cross-fitted: one row cannot be left out of itself.
-        n_folds = min(5, n_clean) if n_clean > 1 else None
-        verdict = judge(
-            network, data.clean, data.clean, everyone, clean_weight=0, n_folds=n_folds, n_judges=1, seed=seed, rng=rng
-        )
-        return verdict.state, verdict.losses
+        n_rows = len(data.clean[1])
+        weights = torch.ones(n_rows, device=network.device)
+        state = train(network.problem(data.clean, data.clean), weights, network.plan(n_rows, seed))
+        if n_rows == 1:  # one row cannot be left out of itself
+            return state, network.row_losses(state, *data.clean)
+        return state, held_out_losses(network, data.clean, min(5, n_rows), seed=seed, rng=rng)

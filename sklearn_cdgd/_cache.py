@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import types
-import warnings
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_memory
 from torch.nn.parameter import UninitializedTensorMixin
 
 from ._version import __version__
+from ._warnings import warn_user
 
 _PLAIN = (
     type(None), bool, int, float, complex, str, bytes, range, type(...),
@@ -27,7 +27,7 @@ _KNOWN_BY_NAME = {"torch", "skorch", "sklearn", "sklearn_cdgd", "numpy", "scipy"
 _BOOKKEEPING = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl"}
 
 
-def recall(memory, key, compute):
+def recall(memory, key, compute, *, keep=lambda result: True):
     """Return what `compute` returns, or what it returned when it was called under the same key.
 
     Parameters
@@ -38,6 +38,8 @@ def recall(memory, key, compute):
         Everything that the result depends on; see :func:`fingerprint`.
     compute : callable() -> nested tuples of arrays and tensors
         Tensors come back from the cache on the CPU.
+    keep : callable(result) -> bool
+        Whether a result is worth remembering; one that was cut short is not.
 
     Returns
     -------
@@ -53,17 +55,26 @@ def recall(memory, key, compute):
     try:
         name = fingerprint((__version__, torch.__version__, key))
     except TypeError as error:
-        warnings.warn(
-            f"memory has no effect: {error}. Nothing was remembered; describe the net by a class or a function.",
-            UserWarning,
-            stacklevel=5,
-        )
+        warn_user(f"memory has no effect: {error}. Nothing was remembered; describe the net by a class or a function.")
         return compute()
-    return check_memory(memory).cache(_computed, ignore=["compute"])(name, compute)
+    try:
+        return check_memory(memory).cache(_computed, ignore=["compute", "keep"])(name, compute, keep)
+    except _NotKept as passed:
+        return passed.result
 
 
-def _computed(name, compute):
-    return _on_cpu(compute())
+class _NotKept(Exception):
+    """Carries a result past the cache."""
+
+    def __init__(self, result):
+        self.result = result
+
+
+def _computed(name, compute, keep):
+    result = compute()
+    if not keep(result):
+        raise _NotKept(result)
+    return _on_cpu(result)
 
 
 def _on_cpu(tree):

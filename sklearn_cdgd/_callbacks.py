@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 
 from skorch import NeuralNet, callbacks
 from skorch.dataset import Dataset
@@ -11,6 +10,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from ._schedule import Schedule, Scheduler
+from ._warnings import warn_user
 
 # They watch, print and save, or do something at the end.
 _WATCHERS = (
@@ -64,11 +64,9 @@ def warn_of_what_is_lost(net: NeuralNet, schedule: Schedule | None) -> None:
     ]
     lost += [f"its own {name}" for name in _LOOP if getattr(type(net), name) is not getattr(NeuralNet, name)]
     if lost:
-        warnings.warn(
+        warn_user(
             f"net is not trained by skorch, and these are not carried over: {', '.join(lost)}. Take them out to "
-            "silence this warning.",
-            UserWarning,
-            stacklevel=7,
+            "silence this warning."
         )
 
 

@@ -3,54 +3,61 @@
 from __future__ import annotations
 
 import copy
-import os
-import time
-import warnings
 from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
-from ._compat import Interval, StrOptions, fit_context
-from ._base import BaseDetector, TrainingData, draw_seed
 from ._cache import recall
-from ._compat import HasMethods, Interval, StrOptions, fit_context
-from ._decision import flag_by_threshold, loss_limit
-from ._hypergradient import forecast, hypergradient
+from ._compat import CallbackSupportMixin, HasMethods, Interval, StrOptions, fit_context
+from ._decision import flag_by_threshold
 from ._network import Network, trains_networks
+from ._new_pairs import AlphaEstimate
+from ._objective import OuterObjective
 from ._outer import OuterState, learn_alpha
-from ._recording import record
-from ._unroll import stacked
-from ._verdict import judge
-from ._warm_start import digest, state_of
-from ._verdict import Verdict, judge
+from ._tasks import FitTasks, Progress
+from ._verdict import Verdict, deal, judge, judge_plainly, leaving_out
+from ._warm_start import Start, digest, of_all_rows, start_after
+from ._warnings import warn_user
 
-# Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
-_STACKED_ROWS = 256
 # What no training depends on: read when predict is called, or already in the seed and the checked data.
-_NOT_TRAINED_BY = {"method", "threshold", "loss_limit", "random_state", "clean_fraction", "task", "memory", "verbose"}
+_NOT_TRAINED_BY = {
+    "clean_fraction",
+    "loss_limit",
+    "memory",
+    "method",
+    "random_state",
+    "task",
+    "threshold",
+    "verbose",
+    "warm_start",
+}
+# Folds in which the judging networks are kept from clean rows where alpha is learnt from all of them.
+_CLEAN_FOLDS = 3
 
 
 class Learnt(NamedTuple):
-    """What the training of one fit yields.
+    """What the training of one fit yields, in NumPy arrays but for the trained network.
 
     Attributes
     ----------
+    state : OuterState
+        The end of the outer loop.
     alpha : ndarray of shape (n_noisy,)
-    clean_losses : ndarray of shape (n_iter,)
-        The outer objective before every outer step.
+    alpha_estimate : AlphaEstimate
+        For pairs that come later.
     verdict : Verdict
     """
 
+    state: OuterState
     alpha: np.ndarray
-    clean_losses: np.ndarray
+    alpha_estimate: AlphaEstimate
     verdict: Verdict
 
 
-class CorruptionDetector(BaseDetector):
+class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     """Find wrong rows of a large noisy set with the help of a small clean set.
 
     One inclusion variable alpha in [0, 1] is learnt for every noisy row, so that a network trained on the
@@ -70,8 +77,8 @@ class CorruptionDetector(BaseDetector):
         ones.
         ``None`` builds a network with one hidden layer that scales its input itself.
     method : {"trained", "alpha"}, default="trained"
-        What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose given label is not what the network trained with alpha
-        predicts, or in regression rows whose loss is above `loss_limit`; ``"alpha"`` (CDGD_alpha) rows with alpha below
+        What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose given label the networks trained with alpha hold to be
+        wrong, or in regression rows whose loss is above `loss_limit`; ``"alpha"`` (CDGD_alpha) rows with alpha below
         `threshold`. Read when ``predict`` is called.
     task : {"auto", "classification", "regression"}, default="auto"
         What y holds. ``"auto"`` goes by the kind of net, and else by y: numbers that are not whole, more than 20
@@ -79,8 +86,9 @@ class CorruptionDetector(BaseDetector):
         with a criterion of its own is trained as it asks for in either case; in regression its targets are passed on
         as float32, and rows are flagged by their loss.
     loss_limit : "auto" or float, default="auto"
-        Regression: ``method="trained"`` flags rows whose loss is above. ``"auto"`` takes what 95 % of the clean rows
-        stay below under networks that did not see them. Read when ``predict`` is called.
+        ``method="trained"`` flags rows whose loss is above. ``"auto"`` in regression takes what 95 % of the clean rows
+        stay below under networks that did not see them; in classification the limit from which on the flags have the
+        best expected F1. Read when ``predict`` is called.
     threshold : float, default=0.5
         In [0, 1]; used by ``method="alpha"``. Read when ``predict`` is called, so no new fit is needed to change it.
     max_iter : int, default=24
@@ -94,8 +102,11 @@ class CorruptionDetector(BaseDetector):
         matter, which keeps good but redundant rows.
     outer_patience : int, default=15
         The outer learning rate is divided by 10 after so many outer steps without a better clean loss.
-    n_inits : int, default=2
-        Number of initialisations that the hypergradient of one outer step is averaged over.
+    n_inits : int, default=1
+        Number of initialisations that the hypergradient of one outer step is averaged over, in every clean fold.
+    clean_cv : int or None, default=3
+        Folds of the clean set: alpha is learnt once without each fold, and averaged, so that the rows of the fold can
+        decide which networks to trust. ``None``: alpha is learnt once, from the whole clean set, as in the paper.
     truncation : int or None, default=None
         Cut the dependence of the network on alpha every so many epochs (Algorithm 2 of the paper). ``None`` is exact.
     clean_every : int or "epoch", default=1
@@ -104,13 +115,15 @@ class CorruptionDetector(BaseDetector):
         Whether ``alpha_`` is the mean over all outer steps, which keeps the clean set from being overfitted, or the
         alpha of the last one, as in the paper.
     cv : int or None, default=5
-        Folds for CDGD_T: a row is judged by networks trained without it. ``None``: by networks trained on all rows, as
-        in the paper.
-    n_judges : int, default=2
-        Number of networks, each from its own initialisation, that judge a row; their answers are averaged.
+        Folds for CDGD_T: a row is judged by networks trained without it, of several kinds, which share the say by how
+        they do on clean rows that they did not see; the given label is then weighed against the rate at which labels
+        of each class turn into others. ``None``: by networks trained on all rows, which flag a row if they do not
+        predict its label, as in the paper.
+    n_judges : int, default=1
+        Number of networks of each kind, each from its own initialisation, for every pair of a noisy and a clean fold.
     clean_weight : float, default=0.3
-        Weight of the whole clean set in the training of the judging networks, in units of the whole noisy set; 0 leaves
-        it out, as in the paper.
+        Weight of the whole clean set in the training of the judging networks, in units of the whole noisy set; some
+        networks give it ten times as much, some train on the clean set alone. 0 leaves it out, as in the paper.
     clean_fraction : float, default=0.2
         Share of the rows that stand in for a clean set when ``fit`` is given none.
     compile : bool, default=False
@@ -133,23 +146,27 @@ class CorruptionDetector(BaseDetector):
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
-        1 prints a line per outer step.
+        1 prints a line per outer step. From scikit-learn 1.9 on, ``set_callbacks`` takes its progress bars and
+        monitors, and callbacks that end the outer loop early.
 
     Attributes
     ----------
     alpha_ : ndarray of shape (n_noisy,)
         Inclusion variable of every noisy row, in [0, 1]; large = keep.
     net_ : skorch.NeuralNet
-        The network trained with alpha on the whole noisy set (and the clean rows): the cleaned-up model. It predicts
-        positions in `classes_`.
+        The cleaned-up model: trained on the noisy set, every row with the weight that the judging networks suggest
+        (with alpha if ``cv=None``), and on the clean set. It predicts positions in `classes_`.
     probabilities_ : ndarray of shape (n_noisy, n_classes)
-        Classification: what the judging networks say of every noisy row.
+        Classification: how probable every class is for every noisy row, given label and all evidence considered.
     predictions_ : ndarray of shape (n_noisy, ...)
         Regression: what the judging networks predict for every noisy row.
-    loss_limit_ : float
-        Regression: the limit that ``loss_limit="auto"`` stands for.
     loss_ : ndarray of shape (n_noisy,)
-        Loss of the given label of every noisy row under the judging networks.
+        How badly the given label or target fits: minus the logarithm of its probability; in regression and with
+        ``cv=None`` the loss under the judging networks, in regression lowered or raised by alpha.
+    loss_limit_ : float or None
+        The limit that ``loss_limit="auto"`` stands for; ``None`` where rows are flagged by the predicted class.
+    noise_transition_ : ndarray of shape (n_classes, n_classes) or None
+        Classification: estimated rates at which labels of every class (row) were turned into others (column).
     classes_ : ndarray of shape (n_classes,)
         Labels of either set, sorted.
     n_iter_ : int
@@ -170,9 +187,18 @@ class CorruptionDetector(BaseDetector):
 
     Notes
     -----
-    The procedure of the paper is the parameter set ``outer_lr=0.2, outer_eps=0, max_iter=250, n_inits=1,
-    average=False, cv=None, n_judges=1, clean_weight=0`` with a net that trains by plain SGD; on its spheres 600
-    full-batch steps with ``lr=1.4``.
+    ``predict(X, y)`` and ``decision_function(X, y)`` also take pairs that were not in the noisy set. ``net_`` judges
+    them for ``method="trained"``. Their alpha is estimated from the influence that they would have had on the clean
+    loss: the trainings are watched at some 48 inner steps, and alpha falls with the influence as it does on the
+    training rows. For this the fitted detector keeps snapshots of twice the size of the network: 48, or as many as
+    fit in 100 MB, but at least four.
+
+    A callback that asks for a fitted estimator after every outer step, such as ``ScoringMonitor``, has the judging
+    networks trained as often.
+
+    The procedure of the paper is the parameter set ``outer_lr=0.2, outer_eps=0, max_iter=250, clean_cv=None,
+    average=False, cv=None, clean_weight=0`` with a net that trains by plain SGD; on its spheres 600 full-batch steps
+    with ``lr=1.4``.
 
     References
     ----------
@@ -202,6 +228,7 @@ class CorruptionDetector(BaseDetector):
         "outer_eps": [Interval(Real, 0, None, closed="left")],
         "outer_patience": [Interval(Integral, 1, None, closed="left")],
         "n_inits": [Interval(Integral, 1, None, closed="left")],
+        "clean_cv": [None, Interval(Integral, 2, None, closed="left")],
         "truncation": [None, Interval(Integral, 1, None, closed="left")],
         "clean_every": [StrOptions({"epoch"}), Interval(Integral, 1, None, closed="left")],
         "average": ["boolean"],
@@ -229,12 +256,13 @@ class CorruptionDetector(BaseDetector):
         outer_lr=0.5,
         outer_eps=1.0,
         outer_patience=15,
-        n_inits=2,
+        n_inits=1,
+        clean_cv=3,
         truncation=None,
         clean_every=1,
         average=True,
         cv=5,
-        n_judges=2,
+        n_judges=1,
         clean_weight=0.3,
         clean_fraction=0.2,
         compile=False,
@@ -254,6 +282,7 @@ class CorruptionDetector(BaseDetector):
         self.outer_eps = outer_eps
         self.outer_patience = outer_patience
         self.n_inits = n_inits
+        self.clean_cv = clean_cv
         self.truncation = truncation
         self.clean_every = clean_every
         self.average = average
@@ -307,132 +336,108 @@ class CorruptionDetector(BaseDetector):
             If learning alpha was interrupted.
         """
         last = copy.copy(self) if self.warm_start and hasattr(self, "_outer_state") else None
+        tasks = FitTasks(self, X, y, self.max_iter + 1)
         rng, seed = draw_seed(self.random_state)
         data = self._check_training_data(X, y, X_clean, y_clean, rng)
         network = Network(self.net, *data.noisy, data.task.n_classes, seed=seed)
-        self._clean_digest = digest(data.clean)
-        start = OuterState.start(len(data.free)) if last is None else state_of(last, self, data)
-        self._remember_alpha(self._learn_alpha(network, data, start, seed))
-
+        start = start_after(last, self, data)
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_TRAINED_BY}
-        learnt = recall(self.memory, (params, seed, data), lambda: self._learn(network, data, seed))
-
-        self.alpha_ = learnt.alpha
-        self.n_iter_, self.clean_loss_curve_ = len(learnt.clean_losses), learnt.clean_losses
-        self.net_ = network.fitted(learnt.verdict.state)
-        self._remember_verdict(learnt.verdict.answers, learnt.verdict.losses, loss_limit(learnt.verdict.clean_losses))
+        learnt = recall(
+            self.memory,
+            (params, seed, data, start),
+            lambda: self._learn(network, data, start, seed, tasks),
+            keep=lambda learnt: learnt.state.n_steps == self.max_iter,
+        )
+        self._remember(network, data, learnt)
+        tasks.close()
         return self
 
-    def _learn(self, network: Network, data: TrainingData, seed: int) -> Learnt:
+    def _learn(self, network: Network, data: TrainingData, start: Start, seed: int, tasks: FitTasks) -> Learnt:
         """Do all the training, a function of the arguments and the parameters alone."""
-        alpha = torch.ones(len(data.free), device=network.device)
-        trace = learn_alpha(
-            self._outer_objective(network, data, seed),
-            alpha,
-            lr=self.outer_lr,
-            eps=self.outer_eps,
-            max_iter=self.max_iter,
-            patience=self.outer_patience,
-            free=torch.as_tensor(data.free, device=network.device),
-            on_step=self._progress(),
-        )
-        alpha = (trace.mean if self.average else trace.alpha).cpu().numpy().astype(np.float64)
-        verdict = judge(
+        rng = np.random.RandomState(seed)
+        noisy_folds = deal(data.noisy[1], self.cv or 1, rng)
+        clean_folds = deal(data.clean[1], self.clean_cv or _CLEAN_FOLDS, rng)
+
+        def learnt(state: OuterState, snapshots: list) -> Learnt:
+            alphas = (state.mean if self.average else state.alpha).cpu().numpy().astype(np.float64)
+            estimate = AlphaEstimate.calibrated(network, snapshots, data.noisy, alphas.mean(axis=0))
+            verdict = self._judge(network, data, alphas, noisy_folds, clean_folds, seed)
+            return Learnt(state.map(lambda t: t.cpu().numpy()), alphas.mean(axis=0), estimate, verdict)
+
+        state, snapshots = start
+        if state.n_steps < self.max_iter:
+            clean_sets = [data.clean] if self.clean_cv is None else leaving_out(data.clean, clean_folds)
+            state, snapshots = self._learn_alpha(network, data, clean_sets, start, seed, tasks, learnt)
+        tasks.begin("judging networks")
+        result = learnt(state, snapshots)
+        tasks.end(dict)
+        return result
+
+    def _learn_alpha(self, network, data, clean_sets, start, seed, tasks, learnt) -> Start:
+        objective = OuterObjective(
             network,
             data.noisy,
-            data.clean,
-            alpha,
-            clean_weight=self.clean_weight if data.has_clean_set else 0,
-            n_folds=self.cv,
-            n_judges=self.n_judges,
+            clean_sets,
+            n_inits=self.n_inits,
+            truncation=self.truncation,
+            clean_every=self.clean_every,
+            memory_budget=self.memory_budget,
+            compile=self.compile,
+            n_steps=self.max_iter,
             seed=seed,
-            rng=np.random.RandomState(seed),
         )
-        return Learnt(alpha, np.array(trace.values), verdict)
+        progress = Progress(self, objective, start.state.n_steps)
 
-    def _learn_alpha(self, network: Network, data: TrainingData, state: OuterState, seed: int) -> OuterState:
-        if state.n_steps == self.max_iter:
-            return state
+        def outer_step(alphas, step):
+            tasks.begin("outer step")
+            return objective(alphas, step)
+
+        def after_step(state):
+            progress.report(state)
+            twin = copy.copy(self)
+            return tasks.end(
+                lambda: vars(twin._remember(network, data, learnt(state, [*start.snapshots, *objective.snapshots])))
+            )
+
         state = learn_alpha(
-            self._outer_objective(network, data, seed, self.max_iter - state.n_steps),
-            state.map(lambda t: t.to(network.device)),
+            outer_step,
+            start.state.map(lambda t: t.to(network.device)),
             lr=self.outer_lr,
             eps=self.outer_eps,
             max_iter=self.max_iter,
             patience=self.outer_patience,
-            free=torch.as_tensor(data.free, device=network.device),
-            on_step=self._progress(state.n_steps),
+            on_step=after_step,
         )
         if state.interrupted and state.n_steps == 0:
             raise KeyboardInterrupt
         if state.interrupted:
-            warnings.warn(
+            warn_user(
                 f"Learning alpha was interrupted after {state.n_steps} of {self.max_iter} outer steps. The fit goes on "
                 "with what was learnt so far; interrupt again to give it up. To go on later, call fit again with "
                 "warm_start=True.",
                 ConvergenceWarning,
-                stacklevel=6,
             )
-        return state
+        return Start(state, [*start.snapshots, *objective.snapshots])
 
-    def _remember_alpha(self, state: OuterState) -> None:
-        self._outer_state = state = state.map(lambda t: t.cpu().numpy())
-        self.alpha_ = (state.mean if self.average else state.alpha).astype(np.float64)
+    def _judge(self, network, data, alphas, noisy_folds, clean_folds, seed) -> Verdict:
+        arguments = network, data.noisy, data.clean, data.task
+        options = {"clean_weight": self.clean_weight, "n_judges": self.n_judges, "seed": seed}
+        if noisy_folds.max() == 0:
+            return judge_plainly(*arguments, alphas.mean(axis=0), **options)
+        alphas = np.broadcast_to(alphas, (clean_folds.max() + 1, alphas.shape[1]))
+        return judge(*arguments, alphas, noisy_folds=noisy_folds, clean_folds=clean_folds, **options)
+
+    def _remember(self, network: Network, data: TrainingData, learnt: Learnt):
+        """Set the fitted attributes."""
+        state, alpha, self._alpha_estimate, verdict = learnt
+        self._clean_digest, self._outer_state = digest(data.clean), of_all_rows(state, data.free)
+        self.alpha_ = data.of_all_rows(alpha, np.ones((~data.free).sum()))
         self.n_iter_, self.interrupted_ = state.n_steps, state.interrupted
         self.clean_loss_curve_ = np.array(state.values)
-
-    def _outer_objective(self, network: Network, data: TrainingData, seed: int, n_steps: int):
-        """Return the function of alpha and the outer step that gives the outer objective and its hypergradient.
-
-        `n_steps` is the number of outer steps to come.
-        """
-        problem, alpha = network.problem(data.noisy, data.clean), torch.ones(len(data.free), device=network.device)
-        plan = network.plan(len(alpha), seed)
-        recording, n_trainings = None, self.n_inits
-        if self.n_inits > 2 and plan.rows_per_step <= _STACKED_ROWS:
-            recording = record(stacked(problem, self.n_inits), plan, alpha, compile=self.compile)
-        if recording is not None:
-            problem, n_trainings = recording.problem, 1
-        else:
-            recording = record(problem, plan, alpha, compile=self.compile)
-        options = {
-            "recording": recording,
-            "memory_budget": _default_memory_budget() if self.memory_budget is None else self.memory_budget,
-            "truncation": None if self.truncation is None else self.truncation * plan.steps_per_epoch,
-            "clean_every": plan.steps_per_epoch if self.clean_every == "epoch" else self.clean_every,
-        }
-
-        def objective(alpha, outer_step):
-            first = seed + 1 + outer_step * self.n_inits
-            plans = [network.plan(len(alpha), first + n) for n in range(n_trainings)]
-            results = [hypergradient(problem, alpha, plan, **options) for plan in plans]
-            return sum(r.value for r in results) / n_trainings, sum(r.grad for r in results) / n_trainings
-
-        if self.verbose:
-            one, n_times = forecast(problem, alpha, plan, **options), n_trainings * n_steps
-            print(
-                f"[CorruptionDetector] forecast: {n_times * plan.n_steps} inner steps, "
-                f"about {n_times * one.seconds:.0f} s to learn alpha, {one.n_bytes / 1e6:.0f} MB beside the data",
-                flush=True,
-            )
-        return objective
-
-    def _progress(self, n_before: int):
-        if not self.verbose:
-            return None
-        start = time.perf_counter()
-
-        def report(state: OuterState) -> None:
-            done = state.n_steps
-            left = (time.perf_counter() - start) / (done - n_before) * (self.max_iter - done)
-            kept = (state.alpha >= 0.5).float().mean().item()
-            print(
-                f"[CorruptionDetector] outer step {done}/{self.max_iter}: clean loss {state.values[-1]:.4f}, "
-                f"{kept:.1%} kept, {left:.0f} s left",
-                flush=True,
-            )
-
-        return report
+        self.net_ = network.fitted(verdict.state)
+        self.noise_transition_ = verdict.conclusion.transition
+        self._remember_verdict(data, verdict.conclusion)
+        return self
 
     def _training_scores(self):
         return self.alpha_
@@ -443,13 +448,18 @@ class CorruptionDetector(BaseDetector):
             return flag_by_threshold(self.alpha_, self.threshold)
         return self._task.flags(*self._verdict())
 
+    def _new_scores(self, X, targets):
+        return self._alpha_estimate.alpha(self._fitted_network(), X, targets)
+
+    def _new_flags(self, X, targets):
+        self._validate_params()
+        if self.method == "alpha":
+            return flag_by_threshold(self._new_scores(X, targets), self.threshold)
+        return self._task.flags(*self._new_verdict(X, targets))
+
+    def _judge_new(self, X, targets):
+        answers, losses = super()._judge_new(X, targets)
+        return self._task.confront(targets, answers, losses, self.noise_transition_)
+
     def _review_order(self):
         return (self.alpha_, -self.loss_) if self.method == "alpha" else (-self.loss_, self.alpha_)
-
-
-def _default_memory_budget() -> float:
-    """Return an eighth of the machine's memory, in bytes: the same at every call, so that results are."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 8
-    except (AttributeError, ValueError, OSError):  # not on Windows
-        return 1e9

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +22,33 @@ from torch import Tensor
 
 from ._optimizers import Tensors
 from ._recording import Recording
-from ._unroll import BatchPlan, DivergenceError, Problem, State, advance, check_finite, inner_step
+from ._unroll import (
+    BatchPlan,
+    DivergenceError,
+    Problem,
+    State,
+    advance,
+    batch_gradient,
+    check_finite,
+    inner_step,
+    update,
+)
+
+
+class Snapshot(NamedTuple):
+    """One inner step, seen from a row that might have been in its batch.
+
+    Attributes
+    ----------
+    params, buffers : tuple of Tensor
+        The network before the step.
+    direction : tuple of Tensor
+        Derivative of the outer objective by the batch gradient of the step, in the shapes of `params`.
+    """
+
+    params: Tensors
+    buffers: Tensors
+    direction: Tensors
 
 
 class Hypergradient(NamedTuple):
@@ -35,11 +62,14 @@ class Hypergradient(NamedTuple):
         Derivative of `value` by alpha.
     state : State
         The state at the end of the inner training.
+    snapshots : list of Snapshot
+        Of the inner steps in `watched`, the last first.
     """
 
     value: float
     grad: Tensor
     state: State
+    snapshots: list[Snapshot]
 
 
 def hypergradient(
@@ -52,6 +82,7 @@ def hypergradient(
     memory_budget: float = 1e9,
     truncation: int | None = None,
     clean_every: int = 1,
+    watched: Collection[int] = (),
 ) -> Hypergradient:
     """Differentiate the clean loss through one inner training.
 
@@ -75,6 +106,9 @@ def hypergradient(
         Cut the dependence of the state on alpha every so many steps (Algorithm 2 of the paper). ``None`` is exact.
     clean_every : int, default=1
         Take the clean loss after every so many steps, and after the last.
+    watched : collection of int, default=()
+        Inner steps to take snapshots of, for the influence of rows that are not in the noisy set. A watched step costs
+        about twice what another does.
 
     Returns
     -------
@@ -90,7 +124,7 @@ def hypergradient(
         segment = 1
     elif segment is None:
         segment = segment_length(problem, state, alpha, plan, memory_budget)
-    sweep = _ReverseSweep(problem, alpha.detach(), plan, recording, segment, memory_budget, clean_every)
+    sweep = _ReverseSweep(problem, alpha.detach(), plan, recording, segment, memory_budget, clean_every, watched)
     window = truncation or plan.n_steps
     for first in range(0, plan.n_steps, window):
         state, _ = sweep.run(state, first, min(first + window, plan.n_steps))
@@ -102,7 +136,7 @@ def hypergradient(
             f"without bound over {window} inner steps. Lower the learning rate of the network, scale X, or set "
             "`truncation`."
         )
-    return Hypergradient(sweep.losses_so_far().mean().item(), sweep.grad, state)
+    return Hypergradient(sweep.losses_so_far().mean().item(), sweep.grad, state, sweep.snapshots)
 
 
 class Forecast(NamedTuple):
@@ -143,8 +177,10 @@ class _ReverseSweep:
     segment: int
     memory_budget: float
     clean_every: int
+    watched: Collection[int] = ()
 
     def __post_init__(self):
+        self.snapshots: list[Snapshot] = []
         self.grad = torch.zeros_like(self.alpha)
         self.clean_steps = [step for step in range(self.plan.n_steps) if self._is_clean_step(step)]
         self.clean_losses = self.alpha.new_zeros(self.plan.n_steps)
@@ -173,7 +209,7 @@ class _ReverseSweep:
             The derivative by `state`.
         """
         if last - first <= self.segment:
-            if self.recording is not None:
+            if self.recording is not None and first not in self.watched:
                 return self._pull_recorded(state, after, first, adjoint)
             return self._pull_graph(state, first, last, adjoint)
         # States are stored at the borders of stretches; a stretch longer than a segment is swept in the same way.
@@ -237,6 +273,7 @@ class _ReverseSweep:
         """Hold the graph of all steps from `first` to `last` and send one backward pass through it."""
         start = state = state.leaves()
         leaves: list[tuple[Tensor | None, Tensor]] = []
+        seen: list[tuple[State, Tensors]] = []
         objective = torch.zeros_like(self.share)
         for step in range(first, last):
             rows = self.plan.rows(step)
@@ -244,7 +281,11 @@ class _ReverseSweep:
             leaves.append((rows, self._weights(rows).detach().requires_grad_()))
             with self.problem.seeded(self.plan.step_seed(step)):
                 X, y = self.problem.noisy(rows)
-                state = inner_step(self.problem, state, leaves[-1][1], X, y, differentiable=True)
+                grads, buffers = batch_gradient(self.problem, state, leaves[-1][1], X, y, differentiable=True)
+            if step in self.watched:
+                grads = tuple(g if g.requires_grad else g.requires_grad_() for g in grads)
+                seen.append((state, grads))
+            state = update(self.problem, state, grads, buffers, differentiable=True)
             if self._is_clean_step(step):
                 loss = self.problem.clean_loss(state)
                 objective = objective + self.share * loss
@@ -253,12 +294,17 @@ class _ReverseSweep:
         outputs, cotangents = [*state.tracked], [*(adjoint or map(torch.zeros_like, state.tracked))]
         if objective.requires_grad:
             outputs, cotangents = [*outputs, objective], [*cotangents, torch.ones_like(objective)]
-        inputs = [*start.tracked, *(weights for _, weights in leaves)]
-        grads = torch.autograd.grad(outputs, inputs, cotangents, materialize_grads=True)
-        n_tracked = len(start.tracked)
-        for (rows, _), share in zip(leaves, grads[n_tracked:], strict=True):
-            self._leave(rows, share)
-        return state.detach(), grads[:n_tracked]
+        watched = [g for _, grads in seen for g in grads]
+        inputs = [*start.tracked, *(weights for _, weights in leaves), *watched]
+        results = iter(torch.autograd.grad(outputs, inputs, cotangents, materialize_grads=True))
+        adjoint = tuple(itertools.islice(results, len(start.tracked)))
+        for rows, _ in leaves:
+            self._leave(rows, next(results))
+        found = [
+            Snapshot(*before.detach()[::2], tuple(itertools.islice(results, len(before.params)))) for before, _ in seen
+        ]
+        self.snapshots += reversed(found)
+        return state.detach(), adjoint
 
     def _weights(self, rows: Tensor | None) -> Tensor:
         return self.alpha if rows is None else self.alpha[rows]

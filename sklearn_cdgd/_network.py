@@ -112,9 +112,24 @@ class Network:
         self._check_output(*two_rows, seed)
         self._check_two_rows(two_rows, seed)
 
+    @classmethod
+    def of_fitted(cls, net: NeuralNet, X, targets, n_classes) -> Network:
+        """Return the network that :meth:`fitted` made `net` of; `X` and `targets` are two rows or more of the fit."""
+        network = cls(net, X, targets, n_classes, seed=0)
+        network._net.module_.load_state_dict(net.module_.state_dict())
+        return network
+
     @property
     def device(self):
         return self._net.device
+
+    @property
+    def state(self) -> State:
+        """The parameters that the network holds by itself, and no state of an optimiser."""
+        module = self._net.module_
+        tensors = dict(module.named_parameters(prefix="module")) | dict(module.named_buffers(prefix="module"))
+        params, buffers = (tuple(tensors[n].detach() for n in names) for names in (self._params, self._buffers))
+        return State(params, (), buffers)
 
     # --- the pure functions -----------------------------------------------------------------------------------------
 

@@ -19,17 +19,17 @@ _TINY = 1e-30
 class OuterState:
     """Everything that one outer step hands to the next; where a loop stopped, it can be taken up again.
 
-    The first five have one entry per noisy row.
+    The first five have one row per fold of the clean set, and one column per noisy row. The folds do not mix.
 
     Attributes
     ----------
-    alpha : Tensor of shape (n_noisy,)
+    alpha : Tensor of shape (n_folds, n_noisy)
         The inclusion variable.
-    mean : Tensor of shape (n_noisy,)
+    mean : Tensor of shape (n_folds, n_noisy)
         Its mean over the outer steps.
-    first, second : Tensor of shape (n_noisy,)
+    first, second : Tensor of shape (n_folds, n_noisy)
         The moments of Adam.
-    count : Tensor of shape (n_noisy,)
+    count : Tensor of shape (n_folds, n_noisy)
         The outer steps that every row has seen; a row that came later has seen fewer.
     best : float
         The least value so far.
@@ -58,9 +58,9 @@ class OuterState:
     interrupted: bool = False
 
     @classmethod
-    def start(cls, n_rows: int, **options) -> OuterState:
+    def start(cls, n_folds: int, n_rows: int, **options) -> OuterState:
         """Return the state before the first step: every row is included. `options` are those of `torch.zeros`."""
-        zeros = torch.zeros(n_rows, **options)
+        zeros = torch.zeros(n_folds, n_rows, **options)
         return cls(torch.ones_like(zeros), torch.ones_like(zeros), zeros, zeros, zeros)
 
     @property
@@ -71,15 +71,11 @@ class OuterState:
         """Return the state with `function` applied to what has one entry per row: to store it as arrays, say."""
         return replace(self, **{name: function(getattr(self, name)) for name in _PER_ROW})
 
-    def moved(self, rows: Tensor) -> OuterState:
-        """Return the state for another noisy set.
-
-        Its row n was row ``rows[n]`` and keeps what it had; -1 is a new row. What the objective was does not count any
-        more, so the wait for a better one starts anew.
-        """
-        fresh = OuterState.start(len(rows), dtype=self.alpha.dtype, device=self.alpha.device)
-        per_row = {n: torch.where(rows >= 0, getattr(self, n)[rows], getattr(fresh, n)) for n in _PER_ROW}
-        return replace(self, **per_row, best=math.inf, waited=0)
+    def placed(self, rows: Tensor) -> OuterState:
+        """Return the state of other rows: row n was ``rows[n]`` and keeps what it had, or is new where that is -1."""
+        fresh = OuterState.start(len(self.alpha), len(rows), dtype=self.alpha.dtype, device=self.alpha.device)
+        per_row = {n: torch.where(rows >= 0, getattr(self, n)[:, rows], getattr(fresh, n)) for n in _PER_ROW}
+        return replace(self, **per_row)
 
 
 _PER_ROW = ("alpha", "mean", "first", "second", "count")
@@ -94,17 +90,17 @@ def learn_alpha(
     patience: int,
     eps: float = 0.0,
     factor: float = 0.1,
-    free: Tensor | None = None,
     on_step: Callable[[OuterState], object] | None = None,
 ) -> OuterState:
-    """Minimise the outer objective over alpha in [0, 1]^N.
+    """Minimise the outer objective over alpha in [0, 1]^N, for every fold of the clean set.
 
     A loop that is stopped and taken up again from the state that it returned ends where an uninterrupted one does.
 
     Parameters
     ----------
     objective : callable(alpha, outer_step) -> (value, gradient)
-        Noisy: every outer step trains from a fresh initialisation.
+        The value is the mean over the folds, the gradient has a row for each. Noisy: every outer step trains from fresh
+        initialisations.
     state : OuterState
         Where to start.
     lr : float
@@ -117,8 +113,6 @@ def learn_alpha(
         Added to the root of Adam's second moment, in units of the root of its mean over all rows. 0 is plain Adam, in
         which every row moves at the same speed; a large value is gradient descent with momentum and one common scale.
     factor : float, default=0.1
-    free : bool Tensor of shape (n_noisy,) or None, default=None
-        Rows whose alpha may move, others are held at 1; ``None`` frees all.
     on_step : callable(state) or None, default=None
         Called after every outer step; a true answer ends the loop.
 
@@ -127,15 +121,10 @@ def learn_alpha(
     OuterState
         After the last outer step that was completed. A `KeyboardInterrupt` ends the loop at once and is noted in it.
     """
-    if free is not None:
-        start = OuterState.start(len(free), dtype=state.alpha.dtype, device=state.alpha.device)
-        state = replace(state, **{n: torch.where(free, getattr(state, n), getattr(start, n)) for n in _PER_ROW})
     state = replace(state, interrupted=False)
     try:
         while state.n_steps < max_iter:
             value, grad = objective(state.alpha, state.n_steps)
-            if free is not None:
-                grad = torch.where(free, grad, 0)
             state = _stepped(state, value, grad, lr=lr, patience=patience, eps=eps, factor=factor)
             if on_step is not None and on_step(state):
                 break
@@ -157,7 +146,7 @@ def _stepped(state: OuterState, value: float, grad: Tensor, *, lr, patience, eps
     first = torch.lerp(grad, state.first, 0.9)
     second = torch.lerp(grad * grad, state.second, 0.999)
     mean, square = first / one_minus_power(0.9, count), second / one_minus_power(0.999, count)
-    speed = mean / (square.sqrt() + eps * square.mean().sqrt() + _TINY)
+    speed = mean / (square.sqrt() + eps * square.mean(dim=-1, keepdim=True).sqrt() + _TINY)
     alpha = (state.alpha - lr * speed).clamp(0, 1)
     return OuterState(
         alpha,

@@ -6,12 +6,55 @@ import warnings
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
 
-from ._decision import flag_by_loss, flag_by_prediction
+from ._decision import flag_by_loss, flag_by_prediction, loss_limit
+from ._posterior import (
+    Opinion,
+    alpha_log_odds,
+    best_expected_f1,
+    calibrating_power,
+    log_losses,
+    mixed,
+    noise_transition,
+    posterior,
+    share_of_clean,
+    shares,
+    sharpened,
+)
+from ._warnings import warn_user
+
+
+class Conclusion(NamedTuple):
+    """What is held of every noisy row in the end.
+
+    Attributes
+    ----------
+    answers : ndarray of shape (n_noisy, ...)
+        Probabilities of the true class, or predictions.
+    losses : ndarray of shape (n_noisy,)
+        How badly the answers fit what was given.
+    limit : float or None
+        Rows whose loss is above are flagged; ``None``: rows whose label is not the most probable one.
+    clean_answers, clean_losses
+        The same for the clean rows, by networks that did not see them.
+    rightness : ndarray of shape (n_noisy,) or None, default=None
+        Weight of every row in a training that wants right rows only, in [0, 1].
+    transition : ndarray of shape (n_classes, n_classes) or None, default=None
+        Classification: estimated rates at which labels of every class (row) were turned into others (column).
+    """
+
+    answers: np.ndarray
+    losses: np.ndarray
+    limit: float | None
+    clean_answers: np.ndarray
+    clean_losses: np.ndarray
+    rightness: np.ndarray | None = None
+    transition: np.ndarray | None = None
 
 
 class Task(ABC):
@@ -53,6 +96,26 @@ class Task(ABC):
         """Return how well the answers agree with the targets, in [0, 1]."""
 
     @abstractmethod
+    def blend(self, opinions: list[Opinion], clean_targets) -> Opinion:
+        """Return one opinion, to which each contributes by how it does on the clean rows."""
+
+    @abstractmethod
+    def rightness(self, opinion: Opinion, targets) -> np.ndarray:
+        """Return a weight in [0, 1] for every clean fold and noisy row, large if the row seems right."""
+
+    @abstractmethod
+    def conclude(self, opinion: Opinion, targets, clean_targets, alpha) -> Conclusion:
+        """Weigh what networks say of rows that they did not see against their targets and their alpha."""
+
+    @abstractmethod
+    def plain_limit(self, clean_losses) -> float | None:
+        """Return the limit of the paper's rule, given losses of clean rows."""
+
+    @abstractmethod
+    def confront(self, targets, answers, losses, transition) -> tuple[np.ndarray, np.ndarray]:
+        """Return answers and losses of new pairs once their targets are known."""
+
+    @abstractmethod
     def columns(self, targets, answers) -> dict[str, np.ndarray]:
         """Return the columns of the review table that show targets and answers."""
 
@@ -88,11 +151,9 @@ class Classification(Task):
             )
         absent = np.setdiff1d(y, y_clean)
         if len(absent):
-            warnings.warn(
+            warn_user(
                 f"The clean set has no row of class {', '.join(repr(c) for c in absent.tolist())}. "
-                "Nothing verified speaks for these labels, so their rows are likely to be flagged: add clean rows.",
-                UserWarning,
-                stacklevel=6,
+                "Nothing verified speaks for these labels, so their rows are likely to be flagged: add clean rows."
             )
         return cls(classes)
 
@@ -110,13 +171,50 @@ class Classification(Task):
         return np.array([label in classes for label in y.tolist()])
 
     def flags(self, targets, answers, losses, limit):
-        return flag_by_prediction(answers, targets)
+        return flag_by_prediction(answers, targets) if limit is None else flag_by_loss(losses, limit)
 
     def scores(self, targets, answers, losses, limit):
-        return answers[np.arange(len(targets)), targets]
+        return _of_targets(answers, targets)
+
+    def blend(self, opinions, clean_targets):
+        sharp = [_sharpened(opinion, clean_targets) for opinion in opinions]
+        held_out = np.stack([log_losses(opinion.clean_answers, clean_targets) for opinion in sharp])
+        return _sharpened(mixed(sharp, shares(held_out)), clean_targets)
+
+    def rightness(self, opinion, targets):
+        transitions = (noise_transition(answers, targets) for answers in opinion.answers)
+        return np.stack(
+            [
+                _of_targets(posterior(answers, targets, transition), targets)
+                for answers, transition in zip(opinion.answers, transitions, strict=True)
+            ]
+        )
+
+    def conclude(self, opinion, targets, clean_targets, alpha):
+        probabilities, log_odds = opinion.answers.mean(axis=0), alpha_log_odds(alpha)
+        transition = noise_transition(probabilities, targets, log_odds)
+        answers = posterior(probabilities, targets, transition, log_odds)
+        clean_answers = posterior(opinion.clean_answers, clean_targets, transition)
+        right = _of_targets(answers, targets)
+        limit = float(-np.log1p(-best_expected_f1(1 - right)))
+        losses, clean_losses = log_losses(answers, targets), log_losses(clean_answers, clean_targets)
+        return Conclusion(answers, losses, limit, clean_answers, clean_losses, right, transition)
+
+    def plain_limit(self, clean_losses):
+        return None
+
+    def confront(self, targets, answers, losses, transition):
+        if transition is None:
+            return answers, losses
+        answers = posterior(answers, targets, transition)
+        return answers, log_losses(answers, targets)
 
     def columns(self, targets, answers):
-        return {"given_label": self.decode(targets), "suggested_label": self.classes[answers.argmax(axis=1)]}
+        return {
+            "given_label": self.decode(targets),
+            "suggested_label": self.classes[answers.argmax(axis=1)],
+            "suggested_probability": answers.max(axis=1),
+        }
 
 
 @dataclass(frozen=True)
@@ -152,6 +250,24 @@ class Regression(Task):
     def scores(self, targets, answers, losses, limit):
         return 1 / (1 + losses / limit)
 
+    def blend(self, opinions, clean_targets):
+        return mixed(opinions, shares(np.stack([opinion.clean_losses for opinion in opinions])))
+
+    def rightness(self, opinion, targets):
+        return np.stack([share_of_clean(losses, opinion.clean_losses) for losses in opinion.losses])
+
+    def conclude(self, opinion, targets, clean_targets, alpha):
+        losses, limit = opinion.losses.mean(axis=0) * np.exp(-alpha_log_odds(alpha)), loss_limit(opinion.clean_losses)
+        right = share_of_clean(losses, opinion.clean_losses)
+        clean = opinion.clean_answers, opinion.clean_losses
+        return Conclusion(opinion.answers.mean(axis=0), losses, limit, *clean, right)
+
+    def plain_limit(self, clean_losses):
+        return loss_limit(clean_losses)
+
+    def confront(self, targets, answers, losses, transition):
+        return answers, losses
+
     def columns(self, targets, answers):
         answers = answers.reshape(len(targets), -1)
         targets = targets.reshape(len(targets), -1)
@@ -159,6 +275,17 @@ class Regression(Task):
         given = {f"given_target{name}": column for name, column in zip(names, targets.T, strict=True)}
         names = [""] if answers.shape[1] == 1 else [f"_{n}" for n in range(answers.shape[1])]
         return given | {f"predicted_target{name}": column for name, column in zip(names, answers.T, strict=True)}
+
+
+def _of_targets(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    return probabilities[np.arange(len(targets)), targets]
+
+
+def _sharpened(opinion: Opinion, clean_targets) -> Opinion:
+    power = calibrating_power(opinion.clean_answers, clean_targets)
+    return opinion._replace(
+        answers=sharpened(opinion.answers, power), clean_answers=sharpened(opinion.clean_answers, power)
+    )
 
 
 def kind_of(y) -> type[Task]:

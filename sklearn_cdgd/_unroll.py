@@ -197,9 +197,22 @@ def inner_step(
     -------
     state : State
     """
+    grads, buffers = batch_gradient(problem, state, weights, X, y, differentiable=differentiable)
+    return update(problem, state, grads, buffers, differentiable=differentiable)
+
+
+def batch_gradient(
+    problem: Problem, state: State, weights: Tensor, X: object, y: Tensor, *, differentiable: bool
+) -> tuple[Tensors, Tensors]:
+    """Return the gradient of the alpha-weighted loss, the first half of an inner step, and the buffers after it."""
     losses, buffers = problem.train_losses(state.params, state.buffers, X, y)
     objective = torch.dot(weights, losses) / len(losses)
     grads = torch.autograd.grad(objective, state.params, create_graph=differentiable, materialize_grads=True)
+    return grads, buffers
+
+
+def update(problem: Problem, state: State, grads: Tensors, buffers: Tensors, *, differentiable: bool) -> State:
+    """Apply the update rule, the second half of an inner step."""
     with torch.set_grad_enabled(differentiable):
         params, optimizer = problem.optimizer.update(state.params, grads, state.optimizer)
     return State(params, optimizer, buffers)

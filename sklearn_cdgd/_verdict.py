@@ -1,7 +1,8 @@
-"""Train networks with a given alpha and let them judge the noisy rows (the read-out CDGD_T)."""
+"""Train networks in several ways and let them judge the noisy rows (the read-out CDGD_T)."""
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,12 @@ import torch
 
 from ._inputs import concatenate_rows
 from ._network import Network
+from ._posterior import Opinion
+from ._task import Conclusion, Task
 from ._unroll import State, train
+
+# The clean rows weigh `clean_weight` in one kind of network and so many times more in another.
+_HEAVIER = 10
 
 
 class Verdict(NamedTuple):
@@ -17,101 +23,227 @@ class Verdict(NamedTuple):
 
     Attributes
     ----------
+    conclusion : Conclusion
     state : State
-        A network that was trained on all rows.
-    answers : ndarray of shape (n_noisy, ...)
-        Class probabilities, or predictions.
-    losses : ndarray of shape (n_noisy,)
-    clean_losses : ndarray of shape (n_clean,)
+        A network that was trained on all rows, each with its probability of being right.
     """
 
+    conclusion: Conclusion
     state: State
-    answers: np.ndarray
-    losses: np.ndarray
-    clean_losses: np.ndarray
+
+
+class Split(NamedTuple):
+    """Which rows some networks are trained on, and which they judge: masks over the noisy and the clean set.
+
+    `fold` is the clean fold that they do not see.
+    """
+
+    fold: int
+    trained: np.ndarray
+    judged: np.ndarray
+    clean_trained: np.ndarray
+    clean_judged: np.ndarray
+
+
+class Court:
+    """Networks that judge rows which they were not trained on.
+
+    Parameters
+    ----------
+    network : Network
+    noisy, clean : pair of (X, targets)
+    n_judges : int
+        Networks per split, each from its own initialisation, whose answers are averaged.
+    seed : int
+    """
+
+    def __init__(self, network: Network, noisy, clean, *, n_judges: int, seed: int):
+        self.network, self.noisy, self.clean = network, noisy, clean
+        self.n_judges, self.seeds = n_judges, itertools.count(seed)
+
+    def trained(self, weights: np.ndarray, clean_weight: float, rows: np.ndarray, clean_rows: np.ndarray) -> State:
+        """Train on the chosen rows with their weights.
+
+        The chosen clean rows together weigh `clean_weight`, in units of the chosen noisy rows; at 0 they are left out.
+        """
+        clean_rows = clean_rows & (clean_weight > 0)
+        (X, targets), (X_clean, clean_targets) = self.noisy, self.clean
+        X = concatenate_rows(X[rows], X_clean[clean_rows])
+        targets, n_clean = np.concatenate([targets[rows], clean_targets[clean_rows]]), clean_rows.sum()
+        share = clean_weight * rows.sum() / n_clean if rows.any() and n_clean else 1.0
+        weights = np.concatenate([weights[rows], np.full(n_clean, share)])
+        weights = torch.as_tensor(weights, dtype=torch.float32, device=self.network.device)
+        problem = self.network.problem((X, targets), self.clean)
+        return train(problem, weights, self.network.plan(len(targets), next(self.seeds)))
+
+    def opinion(self, splits: list[Split], weights: np.ndarray, clean_weight: float) -> Opinion:
+        """Train networks for every split, and collect what they say of the rows that they judge.
+
+        Parameters
+        ----------
+        splits : list of Split
+        weights : ndarray of shape (n_folds, n_noisy)
+            Of the noisy rows in the training of the networks that do not see each clean fold.
+        clean_weight : float
+        """
+        noisy, clean = _Tally((len(weights), len(self.noisy[1]))), _Tally((len(self.clean[1]),))
+        for split, _ in itertools.product(splits, range(self.n_judges)):
+            state = self.trained(weights[split.fold], clean_weight, split.trained, split.clean_trained)
+            noisy.add((split.fold, split.judged), *self._heard(state, self.noisy, split.judged))
+            clean.add(split.clean_judged, *self._heard(state, self.clean, split.clean_judged))
+        return Opinion(*noisy.means(), *clean.means())
+
+    def _heard(self, state: State, pair, rows: np.ndarray):
+        X, targets = (part[rows] for part in pair)
+        return self.network.answers(state, X), self.network.row_losses(state, X, targets)
+
+
+class _Tally:
+    """Means of answers and losses over the networks that judged each row."""
+
+    def __init__(self, shape):
+        self.shape, self.answers, self.losses, self.counts = shape, None, np.zeros(shape), np.zeros(shape)
+
+    def add(self, rows, answers, losses):
+        if self.answers is None:
+            self.answers = np.zeros(self.shape + answers.shape[1:])
+        self.answers[rows] += answers
+        self.losses[rows] += losses
+        self.counts[rows] += 1
+
+    def means(self):
+        counts = self.counts.reshape(self.counts.shape + (1,) * (self.answers.ndim - self.counts.ndim))
+        return self.answers / counts, self.losses / self.counts
 
 
 def judge(
     network: Network,
     noisy,
     clean,
-    alpha: np.ndarray,
+    task: Task,
+    alphas: np.ndarray,
     *,
+    clean_folds: np.ndarray,
+    noisy_folds: np.ndarray,
     clean_weight: float,
-    n_folds: int | None,
     n_judges: int,
     seed: int,
-    rng: np.random.RandomState,
 ) -> Verdict:
-    """Train on the alpha-weighted noisy rows, joined by the clean rows, and judge every row.
+    """Train networks on the alpha-weighted noisy rows, joined by the clean rows, and let them judge every row.
 
-    A network that was trained on a row has partly memorised its target, so with folds a row is judged by networks
-    that were trained on the other folds only.
+    A network that was trained on a row has partly memorised its target, so with folds a row is judged by networks that
+    were trained on the other folds only. Clean rows are judged so too, and their losses decide how much each kind of
+    network has to say: those trained with alpha, with the clean rows weighing little or much; with every row at its
+    full weight; on the clean rows alone; and, at last, with the weights that these together suggest.
 
     Parameters
     ----------
     network : Network
     noisy, clean : pair of (X, targets)
-    alpha : ndarray of shape (n_noisy,)
+    task : Task
+    alphas : ndarray of shape (n_clean_folds, n_noisy)
+        Inclusion variables, each learnt without one fold of the clean set.
+    clean_folds : ndarray of shape (n_clean,)
+        The fold of every clean row.
     clean_weight : float
         Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
-    n_folds : int or None
-        ``None``: every row is judged by networks that were trained on all.
+    noisy_folds : ndarray of shape (n_noisy,)
+        The fold of every noisy row.
     n_judges : int
-        Number of networks, each from its own initialisation, whose answers are averaged.
+        Networks per pair of folds, each from its own initialisation.
+    seed : int
+
+    Returns
+    -------
+    Verdict
+    """
+    court = Court(network, noisy, clean, n_judges=n_judges, seed=seed)
+    all_noisy, all_clean = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
+    rotations = [(k, clean_folds != k, clean_folds == k) for k in range(len(alphas))]
+    if len(alphas) == 1:  # one clean row cannot be left out of itself
+        rotations = [(0, all_clean, all_clean)]
+    crossed = [
+        Split(k, noisy_folds != j, noisy_folds == j, seen, held_out)
+        for k, seen, held_out in rotations
+        for j in np.unique(noisy_folds)
+    ]
+    ones = np.ones_like(alphas)
+    kinds = [court.opinion(crossed, alphas, clean_weight), court.opinion(crossed, ones, clean_weight)]
+    if clean_weight > 0:
+        kinds.append(court.opinion(crossed, alphas, _HEAVIER * clean_weight))
+        clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out) for k, seen, held_out in rotations]
+        kinds.append(court.opinion(clean_only, ones, 1.0))
+    suggested = task.rightness(task.blend(kinds, clean[1]), noisy[1])
+    kinds.append(court.opinion(crossed, suggested, clean_weight))
+    conclusion = task.conclude(task.blend(kinds, clean[1]), noisy[1], clean[1], alphas.mean(axis=0))
+    return Verdict(conclusion, court.trained(conclusion.rightness, clean_weight, all_noisy, all_clean))
+
+
+def judge_plainly(
+    network: Network, noisy, clean, task: Task, alpha: np.ndarray, *, clean_weight: float, n_judges: int, seed: int
+) -> Verdict:
+    """Let networks judge the rows that they were trained on with alpha, as in the paper.
+
+    Parameters
+    ----------
+    network, noisy, clean, task, clean_weight, n_judges, seed
+        As for :func:`judge`.
+    alpha : ndarray of shape (n_noisy,)
+
+    Returns
+    -------
+    Verdict
+    """
+    court = Court(network, noisy, clean, n_judges=n_judges, seed=seed)
+    everyone = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
+    opinion = court.opinion([Split(0, everyone[0], everyone[0], everyone[1], everyone[1])], alpha[None], clean_weight)
+    clean_said = opinion.clean_answers, opinion.clean_losses
+    conclusion = Conclusion(opinion.answers[0], opinion.losses[0], task.plain_limit(opinion.clean_losses), *clean_said)
+    return Verdict(conclusion, court.trained(alpha, clean_weight, *everyone))
+
+
+def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.random.RandomState) -> np.ndarray:
+    """Return the loss of every row under a network that was trained on the other folds.
+
+    Parameters
+    ----------
+    network : Network
+    rows : pair of (X, targets)
+    n_folds : int
     seed : int
     rng : RandomState
         Deals the rows to the folds.
 
     Returns
     -------
-    Verdict
+    losses : ndarray of shape (n_rows,)
     """
-    n_noisy, n_clean = len(noisy[1]), len(clean[1])
-    if clean_weight > 0:
-        # Every clean row weighs as if its set was as large as the noisy one.
-        noisy_and_clean = concatenate_rows(noisy[0], clean[0]), np.concatenate([noisy[1], clean[1]])
-        weights = np.concatenate([alpha, np.full(n_clean, clean_weight * n_noisy / n_clean)])
-    else:
-        noisy_and_clean, weights = noisy, alpha
-    X, targets = noisy_and_clean
+    court, folds = Court(network, rows, rows, n_judges=1, seed=seed), deal(rows[1], n_folds, rng)
+    losses = np.zeros(len(folds))
+    for fold in range(n_folds):
+        held_out = folds == fold
+        state = court.trained(np.ones(len(folds)), 0.0, ~held_out, held_out)
+        losses[held_out] = network.row_losses(state, rows[0][held_out], rows[1][held_out])
+    return losses
 
-    def trained(rows: np.ndarray, seed: int) -> State:
-        of_rows = torch.as_tensor(weights[rows], dtype=torch.float32, device=network.device)
-        return train(network.problem((X[rows], targets[rows]), clean), of_rows, network.plan(len(of_rows), seed))
 
-    everyone = np.ones(len(targets), dtype=bool)
-    splits = [(everyone, everyone)]
-    if n_folds is not None:
-        folds = np.concatenate([deal(part, n_folds, rng) for part in (targets[:n_noisy], targets[n_noisy:])])
-        splits = [(folds != fold, folds == fold) for fold in np.unique(folds)]
-    answers, losses, clean_losses = None, np.zeros(len(targets)), np.zeros(n_clean)
-    for n, (kept, judged) in enumerate(splits):
-        for m in range(n_judges):
-            state = trained(kept, seed + 1 + n * n_judges + m)
-            answer, loss = assess(network, state, X[judged], targets[judged])
-            if answers is None:
-                answers = np.zeros((len(targets), *answer.shape[1:]))
-            answers[judged] += answer / n_judges
-            losses[judged] += loss / n_judges
-            if clean_weight == 0:  # no judge was trained on a clean row, so all of them judge all
-                clean_losses += network.row_losses(state, *clean) / (n_judges * len(splits))
-    if clean_weight > 0:
-        clean_losses = losses[n_noisy:]
-    if n_folds is not None:
-        state = trained(everyone, seed)
-    return Verdict(state, answers[:n_noisy], losses[:n_noisy], clean_losses)
+def leaving_out(rows, folds: np.ndarray) -> list:
+    """Return the pairs of rows and targets that are left without each fold; all of them if there is one fold only."""
+    if folds.max() == 0:
+        return [rows]
+    return [(rows[0][folds != fold], rows[1][folds != fold]) for fold in range(folds.max() + 1)]
 
 
 def deal(targets: np.ndarray, n_folds: int, rng: np.random.RandomState) -> np.ndarray:
-    """Deal rows to folds like cards, sorted by target, so that every fold gets its part of every class."""
+    """Deal rows to folds like cards, sorted by target, so that every fold gets its part of every class.
+
+    Returns
+    -------
+    folds : ndarray of shape (n_rows,)
+        Numbers from 0 on; there are no more folds than rows.
+    """
     first = targets if targets.ndim == 1 else targets[:, 0]
     order = np.lexsort((rng.random_sample(len(first)), first))
     folds = np.empty(len(first), dtype=int)
     folds[order] = np.arange(len(first)) % n_folds
     return folds
-
-
-def assess(network: Network, state: State, X, targets) -> tuple[np.ndarray, np.ndarray]:
-    """Return the answer for every row and the loss of its target under one trained network."""
-    return network.answers(state, X), network.row_losses(state, X, targets)

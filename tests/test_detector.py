@@ -140,9 +140,13 @@ class TestSharedInterface:
         assert detector.feature_names_in_.tolist() == ["a", "b", "c"]
         table = detector.to_frame()
         assert table.index.tolist() == frame.index.tolist()
-        assert table.columns[1:].tolist() == ["is_corrupted", "given_label", "suggested_label", "loss"]
+        suggested = ["suggested_label", "suggested_probability"]
+        assert table.columns[1:].tolist() == ["is_corrupted", "given_label", *suggested, "loss"]
         np.testing.assert_array_equal(table["given_label"], y)
         np.testing.assert_array_equal(table["is_corrupted"], table["given_label"] != table["suggested_label"])
+        # Of two classes the suggested one has the larger probability: that of the given label, or the rest.
+        given = detector.probabilities_[np.arange(len(y)), y]
+        np.testing.assert_allclose(table["suggested_probability"], np.where(table["is_corrupted"], 1 - given, given))
 
     def test_one_element_tuples_are_unwrapped(self, cls, spheres):
         X, y, X_clean, y_clean, _ = spheres()
@@ -195,8 +199,6 @@ class TestSharedInterface:
         np.testing.assert_array_equal(scores, [*detector.decision_function()[:2], np.nan])
         with pytest.warns(UserWarning, match=r"get False.* pass y"):
             assert not detector.predict(mixed)[2]
-        with pytest.raises(NotImplementedError, match="New pairs cannot be scored yet: add them to the noisy set"):
-            detector.predict(mixed, [*y[:2], y_clean[0]])
 
     def test_survives_pickle_deepcopy_and_clone(self, cls, spheres):
         arrays = spheres()[:4]

@@ -1,0 +1,123 @@
+"""alpha for a pair of row and label that was not in the fit.
+
+The trainings that alpha was learnt from are watched at some of their inner steps. From these snapshots the influence
+that a new pair would have had on the clean loss follows, and what alpha the training rows of the same influence got.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.isotonic import IsotonicRegression
+
+from ._hypergradient import Snapshot
+from ._influence import influence
+from ._network import Network
+from ._unroll import BatchPlan, State
+
+# Snapshots are taken in the first part of a training. Later the network has partly memorised the rows that it is
+# trained on, and treats a new row unlike a training row of the same kind.
+_WATCHED_PART = 1 / 3
+# So many snapshots rank new pairs as well as ten times as many.
+_N_SNAPSHOTS = 48
+# A large network gets fewer of them: as many as fit in so many bytes, but at least four.
+_SNAPSHOT_BYTES = 1e8
+# Rows at a time: the influence needs the graph of two derivatives.
+_CHUNK = 1024
+# Training rows that say which alpha goes with which influence; more would say the same.
+_CALIBRATION_ROWS = 5000
+_GOLDEN_RATIO = 0.6180339887
+
+
+class Watch:
+    """Chooses inner steps of the trainings of an outer loop, and keeps their snapshots.
+
+    Parameters
+    ----------
+    plan : BatchPlan
+        Of any of the trainings.
+    n_trainings : int
+        How many there will be at most.
+    state : State
+        Of any of the trainings; its size decides how many snapshots are kept.
+    n_stacked : int
+        Number of networks that are trained at once; each gets a snapshot of its own.
+
+    Attributes
+    ----------
+    snapshots : list of Snapshot
+        NumPy arrays in place of tensors.
+    """
+
+    def __init__(self, plan: BatchPlan, n_trainings: int, state: State, n_stacked: int):
+        n_bytes = 2 * sum(p.numel() * p.element_size() for p in state.params) / n_stacked
+        self._n_wanted = max(1, int(np.clip(_SNAPSHOT_BYTES / n_bytes, 4, _N_SNAPSHOTS)) // n_stacked)
+        self._n_steps = max(1, round(_WATCHED_PART * plan.n_steps))
+        self._n_trainings, self._n_stacked = n_trainings, n_stacked
+        self.snapshots: list[Snapshot] = []
+
+    def steps(self, training: int) -> set[int]:
+        """Return the steps to be watched in a training, given its number."""
+        first, last = (n * self._n_wanted // self._n_trainings for n in (training, training + 1))
+        # Multiples of the golden ratio are spread evenly, however many of them are taken.
+        return {int((_GOLDEN_RATIO * n + 0.5) % 1 * self._n_steps) for n in range(first, last)}
+
+    def keep(self, snapshots: list[Snapshot]) -> None:
+        for snapshot in snapshots:
+            of_one = [snapshot]
+            if self._n_stacked > 1:
+                of_one = [Snapshot(*(tuple(t[n] for t in part) for part in snapshot)) for n in range(self._n_stacked)]
+            self.snapshots += [Snapshot(*(tuple(_array(t) for t in part) for part in one)) for one in of_one]
+
+
+class AlphaEstimate(NamedTuple):
+    """What is kept of a fit for pairs that come later; NumPy arrays only.
+
+    Attributes
+    ----------
+    snapshots : list of Snapshot
+    influences : ndarray of shape (n_knots,)
+        Increasing.
+    alphas : ndarray of shape (n_knots,)
+        alpha at each of them; in between it is interpolated.
+    """
+
+    snapshots: list[Snapshot]
+    influences: np.ndarray
+    alphas: np.ndarray
+
+    @classmethod
+    def calibrated(cls, network: Network, snapshots: list[Snapshot], noisy, alpha: np.ndarray) -> AlphaEstimate:
+        """Return the estimate that fits the alpha of the training rows best among all that fall with the influence."""
+        some = slice(None, None, -(-len(alpha) // _CALIBRATION_ROWS))
+        (X, targets), alpha = noisy, alpha[some]
+        uncalibrated = cls(snapshots, np.zeros(1), np.zeros(1))
+        of_rows = uncalibrated.influence(network, X[some], targets[some])
+        fitted = IsotonicRegression(increasing=False).fit_transform(of_rows, alpha)
+        # Knots in the middle of the steps of the fit: so pairs on the same step still differ, and can be ranked.
+        levels, step = np.unique(-fitted, return_inverse=True)
+        return cls(snapshots, np.bincount(step, of_rows) / np.bincount(step), -levels)
+
+    def influence(self, network: Network, X, targets) -> np.ndarray:
+        """Return by how much the clean loss would rise with the weight of each pair, in no particular unit."""
+        problem = network.problem((X, targets), (X, targets))
+        snapshots = [
+            Snapshot(*(tuple(torch.as_tensor(a, device=network.device) for a in part) for part in snapshot))
+            for snapshot in self.snapshots
+        ]
+        parts = [
+            influence(problem.eval_losses, snapshots, *problem.noisy(chunk), n_rows=1)
+            for chunk in torch.arange(len(X)).split(_CHUNK)
+        ]
+        return torch.cat(parts).cpu().numpy().astype(np.float64)
+
+    def alpha(self, network: Network, X, targets) -> np.ndarray:
+        """Return the estimated alpha of each pair."""
+        return np.interp(self.influence(network, X, targets), self.influences, self.alphas)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    # A copy: what a sweep hands out may be a view of one large block.
+    return tensor.cpu().numpy().copy()

@@ -1,0 +1,79 @@
+"""The tasks of a fit, as scikit-learn's callbacks are told of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ._objective import OuterObjective
+from ._outer import OuterState
+
+
+class FitTasks:
+    """Tells the callbacks of an estimator of its fit, and of the tasks in it, one after the other.
+
+    Parameters
+    ----------
+    estimator : CallbackSupportMixin
+    X, y : array-like
+        What ``fit`` was given.
+    n_tasks : int
+        How many there will be at most.
+    """
+
+    def __init__(self, estimator, X, y, n_tasks: int):
+        self._told = {"estimator": estimator, "X": X, "y": y}
+        self._whole = estimator._init_callback_context(max_subtasks=n_tasks).call_on_fit_task_begin(**self._told)
+        self._task = None
+
+    def begin(self, name: str) -> None:
+        self._task = self._whole.subcontext(task_name=name).call_on_fit_task_begin(**self._told)
+
+    def end(self, fitted: Callable[[], dict]) -> bool:
+        """End the task, and return whether a callback wants to stop.
+
+        Parameters
+        ----------
+        fitted : callable() -> dict
+            The attributes of the estimator as if the fit had stopped here; only called if a callback asks for them.
+        """
+        return self._task.call_on_fit_task_end(**self._told, reconstruction_attributes=fitted)
+
+    def close(self) -> None:
+        """End the fit."""
+        self._whole.call_on_fit_task_end(**self._told, reconstruction_attributes=dict)
+
+
+class Progress:
+    """Prints a line per outer step, if the estimator is verbose.
+
+    Parameters
+    ----------
+    estimator : CorruptionDetector
+    objective : OuterObjective
+    n_before : int
+        Number of outer steps that earlier fits took.
+    """
+
+    def __init__(self, estimator, objective: OuterObjective, n_before: int):
+        self._verbose, self._max_iter, self._n_before = estimator.verbose, estimator.max_iter, n_before
+        if self._verbose:
+            n_steps, cost = objective.forecast(self._max_iter - n_before)
+            self._print(
+                f"forecast: {n_steps} inner steps, about {cost.seconds:.0f} s to learn alpha, "
+                f"{cost.n_bytes / 1e6:.0f} MB beside the data"
+            )
+        self._start = time.perf_counter()
+
+    def report(self, state: OuterState) -> None:
+        if not self._verbose:
+            return
+        done = state.n_steps
+        left = (time.perf_counter() - self._start) / (done - self._n_before) * (self._max_iter - done)
+        kept = (state.alpha >= 0.5).float().mean().item()
+        self._print(
+            f"outer step {done}/{self._max_iter}: clean loss {state.values[-1]:.4f}, {kept:.1%} kept, {left:.0f} s left"
+        )
+
+    def _print(self, words: str) -> None:
+        print(f"[CorruptionDetector] {words}", flush=True)

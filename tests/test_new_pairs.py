@@ -1,0 +1,249 @@
+"""Pairs of row and label that were not in the fit."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
+from sklearn_cdgd._new_pairs import _N_SNAPSHOTS, Watch
+from sklearn_cdgd._unroll import BatchPlan, State
+
+DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]
+
+
+class Frozen(nn.Module):
+    """Its first layer is random and never trained; batch norm carries buffers, dropout draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.random = nn.Linear(3, 16).requires_grad_(False)
+        self.norm, self.drop, self.output = nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, 2)
+
+    def forward(self, X):
+        return self.output(self.drop(torch.relu(self.norm(self.random(X)))))
+
+
+class Overflowing(nn.Module):
+    """Makes NaN of large numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, X):
+        return self.layer(X + (X * X - X * X))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.output = nn.LSTM(1, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, X):
+        return self.output(self.lstm(X[..., None])[0][:, -1])
+
+
+def mlp(n_outputs=2):
+    return nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, n_outputs))
+
+
+def net(module=mlp, **options):
+    options = dict(lr=0.3, optimizer__momentum=0.9, batch_size=-1, max_epochs=20, verbose=0) | options
+    return NeuralNetClassifier(module, criterion=nn.CrossEntropyLoss, train_split=None, **options)
+
+
+def quick(cls=CorruptionDetector, **options):
+    if cls is CorruptionDetector:
+        options = {"max_iter": 3, "cv": None} | options
+    return cls(**({"net": net(), "random_state": 0} | options))
+
+
+@pytest.fixture
+def split(spheres):
+    """Return the arguments of a fit, and pairs that were not in it."""
+    X, y, X_clean, y_clean, _ = spheres(n_noisy=160)
+    return (X[:100], y[:100], X_clean, y_clean), (X[100:], y[100:])
+
+
+@pytest.mark.parametrize("cls", DETECTORS)
+class TestNewPairs:
+    def test_new_and_seen_pairs_may_be_mixed(self, cls, split):
+        arrays, (X_new, y_new) = split
+        detector = quick(cls).fit(*arrays)
+        new, flags = detector.decision_function(X_new, y_new), detector.predict(X_new, y_new)
+        assert new.shape == flags.shape == y_new.shape
+        assert flags.dtype == bool
+        assert ((new >= 0) & (new <= 1)).all()
+        assert new.std() > 0
+        X, y = np.r_[X_new[:9], arrays[0][:5], X_new[9:]], np.r_[y_new[:9], arrays[1][:5], y_new[9:]]
+        expected = np.r_[new[:9], detector.decision_function()[:5], new[9:]]
+        np.testing.assert_allclose(detector.decision_function(X, y), expected, rtol=1e-6)
+        np.testing.assert_array_equal(detector.predict(X, y), np.r_[flags[:9], detector.predict()[:5], flags[9:]])
+
+    @pytest.mark.parametrize("module", [mlp, Frozen])
+    def test_flags_follow_the_network(self, cls, module, split):
+        """Frozen layers are random and statistics of batch norm grow in training: both must be those of the fit."""
+        arrays, (X_new, y_new) = split
+        detector = quick(cls, net=net(module)).fit(*arrays)
+        predicted = detector.net_.predict(X_new.astype(np.float32))
+        np.testing.assert_array_equal(detector.predict(X_new, y_new), predicted != y_new)
+        np.testing.assert_array_equal(detector.predict(X_new, 1 - y_new), predicted == y_new)
+
+    def test_a_known_row_with_another_label_is_new(self, cls, split):
+        arrays, _ = split
+        detector = quick(cls).fit(*arrays)
+        X, y = arrays[0], arrays[1].copy()
+        y[:3] = 1 - y[:3]
+        scores = detector.decision_function(X, y)
+        np.testing.assert_array_equal(scores[3:], detector.decision_function()[3:])
+        assert (scores[:3] != detector.decision_function()[:3]).all()
+
+    def test_labels_may_be_words(self, cls, split):
+        (X, y, X_clean, y_clean), (X_new, y_new) = split
+        names = np.array(["no", "yes"])
+        expected = quick(cls).fit(X, y, X_clean, y_clean).decision_function(X_new, y_new)
+        detector = quick(cls).fit(X, names[y], X_clean, names[y_clean])
+        np.testing.assert_array_equal(detector.decision_function(X_new, names[y_new]), expected)
+        with pytest.raises(ValueError, match=r"y: labels that were not seen in fit: \['maybe'\]"):
+            detector.predict(X_new[:1], ["maybe"])
+        with pytest.raises(ValueError, match="X has 2 rows, but y has 1"):
+            detector.predict(X_new[:2], ["yes"])
+
+    def test_what_the_network_cannot_take_is_an_error(self, cls, split):
+        arrays, (X_new, y_new) = split
+        detector, far = quick(cls, net=net(Overflowing)).fit(*arrays), np.full((1, 3), 3e38)
+        with pytest.raises(ValueError, match=r"1 of 2 new pairs cannot be judged: .* NaN .* check the units of X"):
+            detector.predict(np.r_[X_new[:1], far], y_new[:2])
+        with pytest.raises(ValueError, match="1 of 1 new pairs cannot be judged"):
+            detector.decision_function(far, y_new[:1])
+
+    @pytest.mark.usefixtures("global_generators_untouched")
+    def test_asking_changes_nothing(self, cls, split):
+        arrays, (X_new, y_new) = split
+        detector = quick(cls, net=net(Frozen)).fit(*arrays)
+        before = pickle.dumps(detector)
+        expected = detector.decision_function(X_new, y_new), detector.predict(X_new, y_new)
+        assert pickle.dumps(detector) == before
+        for twin in (pickle.loads(before), copy.deepcopy(detector), quick(cls, net=net(Frozen)).fit(*arrays)):
+            np.testing.assert_array_equal(twin.decision_function(X_new, y_new), expected[0])
+            np.testing.assert_array_equal(twin.predict(X_new, y_new), expected[1])
+        for off in (torch.no_grad, torch.inference_mode):
+            with off():
+                np.testing.assert_array_equal(detector.decision_function(X_new, y_new), expected[0])
+
+    def test_the_net_of_the_constructor_may_have_been_replaced(self, cls, split):
+        arrays, (X_new, y_new) = split
+        detector = quick(cls).fit(*arrays)
+        expected = detector.decision_function(X_new, y_new)
+        np.testing.assert_array_equal(
+            detector.set_params(net=None, random_state=9).decision_function(X_new, y_new), expected
+        )
+
+    @pytest.mark.parametrize("module", [mlp(), Frozen, Recurrent, None], ids=["instance", "frozen", "lstm", "default"])
+    def test_any_network(self, cls, module, split):
+        arrays, (X_new, y_new) = split
+        detector = quick(cls, net=None if module is None else net(module, max_epochs=5), **quick_iterations(cls))
+        scores = detector.fit(*arrays).decision_function(X_new, y_new)
+        assert np.isfinite(scores).all()
+
+    def test_images(self, cls, spheres):
+        X, y, X_clean, y_clean, _ = spheres(n_features=16)
+        X, X_clean = X.reshape(-1, 1, 4, 4), X_clean.reshape(-1, 1, 4, 4)
+        module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+        detector = quick(cls, net=net(module)).fit(X[:90], y[:90], X_clean, y_clean)
+        assert np.isfinite(detector.decision_function(X[90:], y[90:])).all()
+        assert detector.predict(X[90:], y[90:]).shape == (30,)
+
+    def test_regression(self, cls):
+        X = np.random.RandomState(0).uniform(-1, 1, (150, 2))
+        y = X[:, 0] + X[:, 1] ** 2
+        detector = quick(cls, net=None, **quick_iterations(cls)).fit(X[:80], y[:80], X[80:120], y[80:120])
+        right, wrong = detector.predict(X[120:], y[120:]), detector.predict(X[120:], y[120:] + 3)
+        assert wrong.mean() > 0.9 > 0.5 > right.mean()
+        scores = detector.decision_function(X[120:], y[120:])
+        assert scores.mean() > detector.decision_function(X[120:], y[120:] + 3).mean()
+
+
+def quick_iterations(cls):
+    return {"max_iter": 1} if cls is CorruptionDetector else {}
+
+
+class TestAlphaOfNewPairs:
+    def test_method_and_threshold_are_read_when_predict_is_called(self, split):
+        arrays, (X_new, y_new) = split
+        detector = quick(method="alpha").fit(*arrays)
+        scores = detector.decision_function(X_new, y_new)
+        for threshold in (0.5, float(np.median(scores))):
+            detector.set_params(threshold=threshold)
+            np.testing.assert_array_equal(detector.predict(X_new, y_new), scores < threshold)
+
+    @pytest.mark.parametrize("n_inits", [1, 3])
+    @pytest.mark.parametrize("batch_size", [-1, 25])
+    def test_of_training_pairs_is_near_what_they_have(self, split, n_inits, batch_size):
+        """Also where the three networks of an outer step are trained at once."""
+        arrays, _ = split
+        detector = quick(n_inits=n_inits, max_iter=8, net=net(batch_size=batch_size)).fit(*arrays)
+        as_if_new = detector._new_scores(detector._X, detector._targets)
+        assert spearmanr(as_if_new, detector.alpha_)[0] > 0.5
+        assert as_if_new.mean() == pytest.approx(detector.alpha_.mean(), abs=0.05)
+
+    def test_some_training_rows_are_enough_to_calibrate(self, split, monkeypatch):
+        arrays, _ = split
+        monkeypatch.setattr("sklearn_cdgd._new_pairs._CALIBRATION_ROWS", 30)
+        detector = quick(max_iter=8).fit(*arrays)
+        assert len(detector._alpha_estimate.alphas) <= 30
+        as_if_new = detector._new_scores(detector._X, detector._targets)
+        assert spearmanr(as_if_new, detector.alpha_)[0] > 0.5
+
+    def test_the_other_label_of_a_flipped_row_is_the_better_one(self, spheres):
+        X, y, X_clean, y_clean, is_corrupted = spheres(n_noisy=200, n_features=2, rate=0.3)
+        detector = CorruptionDetector(max_iter=6, random_state=0).fit(X[:120], y[:120], X_clean, y_clean)
+        X_new, y_new, is_corrupted = X[120:], y[120:], is_corrupted[120:]
+        gain = detector.decision_function(X_new, 1 - y_new) - detector.decision_function(X_new, y_new)
+        assert (gain[is_corrupted] > 0).mean() > 0.8
+        assert (gain[~is_corrupted] < 0).mean() > 0.8
+
+    def test_rows_assumed_clean_do_not_count(self, spheres):
+        """They keep alpha 1 whatever their influence."""
+        X, y, *_ = spheres()
+        with pytest.warns(UserWarning, match="assumed to be right"):
+            detector = quick(clean_fraction=0.9, max_iter=6).fit(X, y)
+        assert (detector.alpha_ == 1).mean() > 0.85
+        assert detector.decision_function(X, 1 - y).min() < 0.95
+
+    def test_nothing_learnt(self, spheres):
+        X, y, *_ = spheres(n_noisy=20)
+        with pytest.warns(UserWarning, match="20 rows of X, drawn at random, are assumed to be right"):
+            detector = quick(clean_fraction=0.99, max_iter=1).fit(X, y)
+        assert (detector.decision_function(X, 1 - y) == 1).all()
+
+
+class TestWatch:
+    def state(self, n_params):
+        return State((torch.zeros(n_params),), (), ())
+
+    @pytest.mark.parametrize(("n_trainings", "n_stacked"), [(1, 1), (6, 1), (48, 1), (250, 1), (24, 3)])
+    def test_number_and_place_of_the_snapshots(self, n_trainings, n_stacked):
+        watch = Watch(BatchPlan(10, -1, 900, seed=0), n_trainings, self.state(5), n_stacked)
+        steps = [step for training in range(n_trainings) for step in watch.steps(training)]
+        assert len(steps) == _N_SNAPSHOTS // n_stacked
+        assert 0 <= min(steps) < 50
+        assert 250 < max(steps) < 300
+
+    def test_large_networks_get_fewer(self):
+        watch = Watch(BatchPlan(10, -1, 900, seed=0), 10, self.state(2_500_000), 1)
+        assert sum(len(watch.steps(n)) for n in range(10)) == 5  # of 20 MB each
+        watch = Watch(BatchPlan(10, -1, 900, seed=0), 10, self.state(25_000_000), 1)
+        assert sum(len(watch.steps(n)) for n in range(10)) == 4
+
+    def test_short_trainings(self):
+        watch = Watch(BatchPlan(10, -1, 1, seed=0), 3, self.state(5), 1)
+        assert [watch.steps(n) for n in range(3)] == [{0}] * 3
