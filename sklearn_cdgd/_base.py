@@ -51,10 +51,24 @@ class TrainingData(NamedTuple):
 class BaseDetector(BaseEstimator, ABC):
     """Base of all detectors: everything but how the rows are scored and flagged."""
 
-    # With metadata routing a clean set reaches the detector unasked. imbalanced-learn's fit_resample has no
-    # set_fit_resample_request on classes that are older than its import, so there is no other way to ask.
+    # With metadata routing a clean set reaches the detector unasked.
     __metadata_request__fit = {"X_clean": True, "y_clean": True}
-    __metadata_request__fit_resample = {"X_clean": True, "y_clean": True}
+
+    def get_metadata_routing(self):
+        """Return which metadata the methods ask for: a clean set, unless ``set_fit_request`` was told otherwise.
+
+        Returns
+        -------
+        routing : MetadataRequest
+        """
+        requests = super().get_metadata_routing()
+        # fit_resample is a method to scikit-learn only once imbalanced-learn is imported, and has no
+        # set_fit_resample_request on classes that are older than that.
+        if hasattr(requests, "fit_resample"):
+            for name in ("X_clean", "y_clean"):
+                if requests.fit_resample.requests.get(name) is None:
+                    requests.fit_resample.add_request(param=name, alias=True)
+        return requests
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -179,7 +193,7 @@ class BaseDetector(BaseEstimator, ABC):
             flags[spared] = False
             for label in self.classes_[self._targets[spared]].tolist():
                 warn_user(
-                    f"All rows of class {label!r} were found to be wrong. Its least suspicious row is kept. "
+                    f"All rows of class {label!r} were found to be wrong. The least suspicious of them is kept. "
                     "Check some of them, and add clean rows of this class."
                 )
         self.sample_indices_ = np.flatnonzero(~flags)

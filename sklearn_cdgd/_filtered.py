@@ -79,7 +79,7 @@ class _Filtered(MetaEstimatorMixin, BaseEstimator):
         Warns
         -----
         UserWarning
-            If every row of a class was found to be wrong.
+            If every row, or every row of a class, was found to be wrong.
         """
         weights_name = _weight_parameter(self.estimator) if self.mode == "weight" else None
         self.detector_ = self._new_detector().fit(X, y, X_clean, y_clean)
@@ -107,8 +107,30 @@ class _Filtered(MetaEstimatorMixin, BaseEstimator):
         return detector.set_params(task=self._task) if detector.task == "auto" else detector
 
     def _judge(self, y, y_clean) -> tuple[np.ndarray, np.ndarray]:
-        """Return which rows are taken to be wrong, and the weight of every row."""
-        return self.detector_.predict(), self.detector_.decision_function()
+        """Return which rows are taken to be wrong, and the weight of every row; a class that is lost is warned of."""
+        flags, scores = self.detector_.predict(), self.detector_.decision_function()
+        codes = self._codes(y)
+        lost = last_of_lost_classes(scores <= 0 if self.mode == "weight" else flags, scores, codes)
+        joined = self.use_clean and y_clean is not None
+        verified = np.isin(codes[lost], self._codes(y_clean if joined else y[:0]))
+        for row, is_verified in zip(lost, verified, strict=True):
+            instead = "Only clean rows speak for them now." if is_verified else "The least suspicious of them is kept."
+            warnings.warn(
+                f"All {(codes == codes[row]).sum()} rows{self._of_class(row, y)} were found to be wrong. {instead} "
+                "Check some of them, and add clean rows.",
+                UserWarning,
+                stacklevel=4,
+            )
+        flags, scores = flags.copy(), scores.copy()
+        flags[lost[~verified]], scores[lost[~verified]] = False, 1.0
+        return flags, scores
+
+    def _codes(self, y) -> np.ndarray:
+        """Return the class of every target; numbers are of one class."""
+        return np.zeros(len(y), dtype=int)
+
+    def _of_class(self, row, y) -> str:
+        return ""
 
     def predict(self, X):
         """Predict with the fitted estimator.
@@ -204,24 +226,11 @@ class FilteredClassifier(ClassifierMixin, _Filtered):
         """Labels, sorted."""
         return self.estimator_.classes_
 
-    def _judge(self, y, y_clean):
-        flags, scores = super()._judge(y, y_clean)
-        classes = self.detector_.classes_
-        codes = np.searchsorted(classes, y)
-        spared = last_of_lost_classes(scores <= 0 if self.mode == "weight" else flags, scores, codes)
-        verified = np.isin(classes[codes[spared]], y_clean if self.use_clean and y_clean is not None else classes[:0])
-        for code, is_verified in zip(codes[spared], verified, strict=True):
-            instead = "Only clean rows speak for it now." if is_verified else "Its least suspicious row is kept."
-            warnings.warn(
-                f"All {(codes == code).sum()} rows of class {classes[[code]].tolist()[0]!r} were found to be wrong. "
-                f"{instead} Check some of them, and add clean rows of this class.",
-                UserWarning,
-                stacklevel=4,
-            )
-        kept = spared[~verified]
-        flags, scores = flags.copy(), scores.copy()
-        flags[kept], scores[kept] = False, 1.0
-        return flags, scores
+    def _codes(self, y):
+        return np.searchsorted(self.detector_.classes_, y)
+
+    def _of_class(self, row, y):
+        return f" of class {y[[row]].tolist()[0]!r}"
 
     def _suggestions(self) -> np.ndarray:
         return self.detector_.classes_[self.detector_.probabilities_.argmax(axis=1)]
@@ -304,6 +313,11 @@ class FilteredRegressor(RegressorMixin, _Filtered):
     See Also
     --------
     FilteredClassifier : The same for labels.
+
+    Notes
+    -----
+    If every row is flagged (or weighs nothing), a warning says so, and unless clean rows join, the least suspicious
+    one is kept.
 
     Examples
     --------
