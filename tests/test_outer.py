@@ -7,7 +7,7 @@ import torch
 
 from sklearn_cdgd._outer import OuterState, learn_alpha
 
-TARGET = torch.tensor([-0.5, 0.2, 0.7, 1.5], dtype=torch.float64)
+TARGET = torch.tensor([[-0.5, 0.2, 0.7, 1.5]], dtype=torch.float64)
 OPTIONS = {"lr": 0.05, "max_iter": 300, "patience": 1000}
 
 
@@ -16,7 +16,7 @@ def quadratic(alpha, step):
 
 
 def start(n_rows=4):
-    return OuterState.start(n_rows, dtype=torch.float64)
+    return OuterState.start(1, n_rows, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("eps", [0.0, 1.0])
@@ -27,7 +27,7 @@ def test_finds_the_projection_of_the_minimum(eps):
 
 def test_equals_projected_torch_adam():
     """Plain Adam (eps=0) with a clamp after every step, against torch.optim.Adam."""
-    alpha = torch.ones(4, dtype=torch.float64).requires_grad_()
+    alpha = torch.ones(1, 4, dtype=torch.float64).requires_grad_()
     adam = torch.optim.Adam([alpha], lr=0.05, eps=0)
     for _ in range(30):
         alpha.grad = quadratic(alpha.detach(), 0)[1]
@@ -50,25 +50,31 @@ def test_scale_of_the_objective_does_not_matter():
 
 
 def test_eps_holds_back_rows_that_hardly_matter():
-    slopes = torch.tensor([1.0, 0.01], dtype=torch.float64)
+    slopes = torch.tensor([[1.0, 0.01]], dtype=torch.float64)
 
     def run(eps):
         return learn_alpha(lambda a, k: (0.0, slopes), start(2), lr=0.1, max_iter=5, patience=9, eps=eps)
 
-    plain, damped = 1 - run(0.0).alpha, 1 - run(1.0).alpha
+    plain, damped = 1 - run(0.0).alpha[0], 1 - run(1.0).alpha[0]
     assert plain[1] == pytest.approx(plain[0])
     assert damped[1] < 0.05 * damped[0]
 
 
-def test_rows_that_are_not_free_stay():
-    free = torch.tensor([True, False, True, False])
-    state = learn_alpha(quadratic, start(), free=free, **OPTIONS)
-    assert (state.alpha[~free] == 1).all()
-    assert (state.alpha[free] < 1).all()
+def test_folds_do_not_mix():
+    """Each fold moves as if it were alone, whatever the scale of its neighbour."""
+    targets = torch.stack([TARGET[0], 1e3 * (1 - TARGET[0])])
+
+    def both(alphas, step):
+        return ((alphas - targets) ** 2).sum().item(), 2 * (alphas - targets)
+
+    options = OPTIONS | {"eps": 1.0, "max_iter": 20}
+    together = learn_alpha(both, OuterState.start(2, 4, dtype=torch.float64), **options).alpha
+    alone = [learn_alpha(lambda a, k, t=t: (0.0, 2 * (a - t)), start(), **options).alpha for t in targets.split(1)]
+    torch.testing.assert_close(together, torch.cat(alone))
 
 
 def test_plateau_divides_the_learning_rate():
-    state = learn_alpha(lambda a, k: (1.0, torch.zeros(4)), OuterState.start(4), lr=1.0, max_iter=8, patience=3)
+    state = learn_alpha(lambda a, k: (1.0, torch.zeros(1, 4)), OuterState.start(1, 4), lr=1.0, max_iter=8, patience=3)
     assert state.lrs == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01])
 
 
@@ -84,8 +90,8 @@ def test_callback_can_stop():
 
 
 def test_zero_gradient_moves_nothing():
-    state = learn_alpha(lambda a, k: (0.0, torch.zeros(4)), OuterState.start(4), lr=0.1, max_iter=2, patience=1)
-    assert torch.equal(state.alpha, torch.ones(4))
+    state = learn_alpha(lambda a, k: (0.0, torch.zeros(1, 4)), OuterState.start(1, 4), lr=0.1, max_iter=2, patience=1)
+    assert torch.equal(state.alpha, torch.ones(1, 4))
 
 
 class TestResume:
@@ -137,16 +143,15 @@ class TestResume:
         grads = torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
         def objective(rows):
-            return lambda alpha, step: (float(step), grads[step, rows])
+            return lambda alpha, step: (float(step), grads[step : step + 1, rows])
 
         first = learn_alpha(objective([0, 1, 2]), start(3), max_iter=10, **options)
-        moved = first.moved(torch.tensor([2, -1, 0, -1]))
-        assert moved.best == float("inf")
+        moved = first.placed(torch.tensor([2, -1, 0, -1]))
         both = learn_alpha(objective([2, 3, 0, 4]), moved, max_iter=20, **options)
         stayed = learn_alpha(objective([0, 1, 2]), first, max_iter=20, **options)
-        came = learn_alpha(lambda a, k: (0.0, grads[10 + k, [3, 4]]), start(2), max_iter=10, **options)
+        came = learn_alpha(lambda a, k: (0.0, grads[10 + k : 11 + k, [3, 4]]), start(2), max_iter=10, **options)
         for name in ("alpha", "mean", "first", "second", "count"):
             together = getattr(both, name)
-            assert torch.equal(together[[2, 0]], getattr(stayed, name)[[0, 2]])
-            assert torch.equal(together[[1, 3]], getattr(came, name))
+            assert torch.equal(together[:, [2, 0]], getattr(stayed, name)[:, [0, 2]])
+            assert torch.equal(together[:, [1, 3]], getattr(came, name))
         assert both.n_steps == 20
