@@ -266,7 +266,9 @@ def _n_outputs(y, y_clean) -> int:
 
 
 def two_means(scores: np.ndarray) -> np.ndarray:
-    """Flag the lower of two clusters of scores, the rule of OpenDataVal."""
+    """Flag the lower of two clusters of scores, the rule of OpenDataVal; nothing if all scores are equal."""
+    if np.ptp(scores) == 0:
+        return np.zeros(len(scores), dtype=bool)
     clusters = KMeans(2, n_init=10, random_state=0).fit(np.reshape(scores, (-1, 1)))
     return clusters.labels_ == clusters.cluster_centers_[:, 0].argmin()
 
