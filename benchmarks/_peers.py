@@ -148,41 +148,37 @@ def data_oob(X, y, X_clean, y_clean, *, seed, net_of: NetOf = default_net, n_tre
     error). Flags: 2-means. pyDVL, which has it too, does not install beside NumPy 2.
     """
     data = _Rows(X, y, X_clean, y_clean)
-    is_label = data.n_classes is not None
-    # All columns for a table; of the many pixels of an image so many that a tree takes no minute.
-    options = dict(n_estimators=n_trees, random_state=seed)
-    n_columns = min(1.0, 64 / data.X.shape[1])
-    tree = (DecisionTreeClassifier if is_label else DecisionTreeRegressor)(max_features=n_columns, random_state=seed)
-    bagging = BaggingClassifier(tree, **options) if is_label else BaggingRegressor(tree, **options)
-    noisy, clean = np.arange(data.n_noisy), data.clean_rows
-    flat = data.X.reshape(len(data.X), -1)
+    flat, noisy, rng = data.X.reshape(len(data.X), -1), np.arange(data.n_noisy), np.random.RandomState(seed)
 
     def quality(answers, rows):
-        if is_label:
-            return (answers == data.targets[rows]).astype(float)
-        return -((answers - data.targets[rows]) ** 2)
+        given = data.targets[rows]
+        return -((answers - given) ** 2) if data.n_classes is None else (answers == given).astype(float)
 
-    by_trees = quality(bagging.fit(flat[noisy], data.targets[noisy]).predict(flat[clean]), clean).mean()
-    by_net = quality(data.decide(data.trained(noisy, net_of, seed)(data.X[clean])), clean).mean()
-    if by_trees >= by_net:
-        bagging.fit(flat, data.targets)
-        models = [(rows, model.predict) for rows, model in zip(bagging.estimators_samples_, bagging, strict=True)]
+    trees = _bagged_trees(data.n_classes is not None, flat.shape[1], n_trees, seed)
+    by_trees = trees.fit(flat[noisy], data.targets[noisy]).predict(flat[data.clean_rows])
+    by_net = data.predictor(noisy, net_of, seed)(data.clean_rows)
+    if quality(by_trees, data.clean_rows).mean() >= quality(by_net, data.clean_rows).mean():
+        trees.fit(flat, data.targets)
+        predictors = [lambda rows, tree=tree: tree.predict(flat[rows]) for tree in trees]
+        models = zip(trees.estimators_samples_, predictors, strict=True)
     else:
-        rng = np.random.RandomState(seed)
         samples = [rng.randint(0, len(flat), len(flat)) for _ in range(n_nets)]
-        models = [(rows, _decided(data, data.trained(rows, net_of, seed + n))) for n, rows in enumerate(samples)]
+        models = ((rows, data.predictor(rows, net_of, seed + n)) for n, rows in enumerate(samples))
     total, count = np.zeros(data.n_noisy), np.zeros(data.n_noisy)
     for rows, predict in models:
         out = np.setdiff1d(noisy, rows)
-        total[out] += quality(predict(flat[out] if by_trees >= by_net else data.X[out]), out)
+        total[out] += quality(predict(out), out)
         count[out] += 1
     # A row that every sample drew has no value; the mean keeps it out of the way.
     scores = np.where(count > 0, total / np.maximum(count, 1), total.sum() / count.sum())
     return Verdict(scores, two_means(scores))
 
 
-def _decided(data: _Rows, answers: Callable) -> Callable:
-    return lambda X: data.decide(answers(X))
+def _bagged_trees(is_label: bool, n_columns: int, n_trees: int, seed: int):
+    # A tree looks at all columns of a table; of the many pixels of an image at so many that it takes no minute.
+    share = min(1.0, 64 / n_columns)
+    tree = (DecisionTreeClassifier if is_label else DecisionTreeRegressor)(max_features=share)
+    return (BaggingClassifier if is_label else BaggingRegressor)(tree, n_estimators=n_trees, random_state=seed)
 
 
 @trains_networks
@@ -257,8 +253,12 @@ class _Rows:
         )
         return lambda X: network.answers(state, X)
 
-    def decide(self, answers: np.ndarray) -> np.ndarray:
-        return answers if self.n_classes is None else answers.argmax(axis=1)
+    def predictor(self, rows: np.ndarray, net_of: NetOf, seed: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Train the network on some rows; return what gives its labels or numbers for others."""
+        answers = self.trained(rows, net_of, seed)
+        if self.n_classes is None:
+            return lambda others: answers(self.X[others])
+        return lambda others: answers(self.X[others]).argmax(axis=1)
 
 
 def _n_outputs(y, y_clean) -> int:

@@ -241,13 +241,12 @@ def make_run(task: Task, method: str, seed: int) -> dict:
             # A small clean set without a row of some class is a part of the protocols.
             warnings.filterwarnings("ignore", "The clean set has no row of class", UserWarning)
             verdicts = judge(task, method, seed)
+        seconds = time.perf_counter() - start
+        found = {name: metrics(task.is_corrupted, verdict) for name, verdict in verdicts.items()}
+        if task.judge is not None:
+            found = {name: found[name] | task.judge(name, verdict) for name, verdict in verdicts.items()}
     except (ValueError, RuntimeError) as error:
         return run | dict(failed=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - start)
-    seconds = time.perf_counter() - start
-    found = {name: metrics(task.is_corrupted, verdict) for name, verdict in verdicts.items()}
-    if task.judge is not None:
-        for name, verdict in verdicts.items():
-            found[name] |= task.judge(name, verdict)
     return run | dict(metrics=found, seconds=seconds)
 
 
@@ -259,11 +258,18 @@ def judge(task: Task, method: str, seed: int) -> dict[str, Verdict]:
 
 
 def settings_of(method: str, task: Task) -> str:
-    """Return what a run depends on beside its configuration, so that new defaults are run anew."""
-    if method != "CDGD":
-        return "as in _peers.py"
-    parameters = sklearn_cdgd.CorruptionDetector(**task.options).get_params()
-    return ", ".join(f"{name}={value!r}" for name, value in sorted(parameters.items()) if name not in ("net", "method"))
+    """Return what a run depends on beside its configuration, so that new defaults are run anew.
+
+    Changes of code are not seen: ``--fresh`` is for those.
+    """
+    is_ours = method == "CDGD"
+    net = ((is_ours and task.own_net_of) or task.net_of)(2)
+    found = {} if net is None else {f"net__{name}": value for name, value in net.get_params().items()}
+    if is_ours:
+        parameters = sklearn_cdgd.CorruptionDetector(**task.options).get_params()
+        found |= {name: value for name, value in parameters.items() if name not in ("net", "method")}
+    simple = {name: value for name, value in found.items() if value is None or isinstance(value, int | float | str)}
+    return ", ".join(f"{name}={value!r}" for name, value in sorted(simple.items()))
 
 
 def label(configuration: dict) -> str:
@@ -311,7 +317,9 @@ def parse(benchmark: Benchmark, arguments: list[str] | None = None) -> argparse.
     parser.add_argument("--seeds", type=int, nargs="+", default=None, help=f"default: 0 to {benchmark.seeds - 1}")
     parser.add_argument("--methods", nargs="+", choices=benchmark.methods, help="default: all")
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
-    parser.add_argument("--fresh", action="store_true", help="forget the results that are there")
+    parser.add_argument(
+        "--fresh", action="store_true", help="forget the results that are there; needed when code has changed"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: benchmarks/results")
     if benchmark.arguments is not None:
         benchmark.arguments(parser)

@@ -11,6 +11,7 @@ many epochs. The figure shows F1 of alpha against the threshold, the appendix fi
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import numpy as np
@@ -21,6 +22,8 @@ from torch import nn
 from _data import IMAGES
 from _run import Benchmark, Task, main
 from sklearn_cdgd.datasets import flip_labels
+
+load = functools.cache(lambda name: IMAGES[name]())
 
 # Rows, clean rows, epochs, and what ours gets beside its defaults.
 SMALL = dict(n_noisy=5000, n_clean=1000, epochs=10, options=dict(max_iter=8))
@@ -73,7 +76,7 @@ def configurations(options) -> list[dict]:
 
 def make_task(configuration: dict, seed: int, options) -> Task:
     size = QUICK if options.quick else FULL if options.full else SMALL
-    images = IMAGES[configuration["set"]]()
+    images = load(configuration["set"])
     rng = np.random.RandomState(seed)
     noisy = rng.permutation(50_000)[: size["n_noisy"]]
     # The paper shuffles the test set once for all.

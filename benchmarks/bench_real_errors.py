@@ -6,8 +6,8 @@ rows with their original labels are the clean set. Test errors: 5,000 test rows,
 counts as right, so precision is a lower bound. CIFAR-10 is seen through a fixed embedding without training: 400
 patches of 6 x 6 pixels drawn from the images, whitened, as the filters of one convolution, rectified, summed over the
 quadrants and reduced to 200 principal components; MNIST by 100 principal components of its pixels. No label is used
-for either. Every method has the default network and its defaults. The label files are read from the folder that
-``--labels`` names.
+for either. Every method has the default network and its defaults, save that ours takes half of its outer steps, with
+one initialisation each, for the time. The label files are read from the folder that ``--labels`` names.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from sklearn.decomposition import PCA
 
 from _data import IMAGES, LABELS_VARIABLE, load_cifar10n, load_voted_errors
 from _run import Benchmark, Task, main
+
+OPTIONS = dict(max_iter=12, n_inits=1)
 
 load = functools.cache(lambda name: IMAGES[name]())
 
@@ -77,12 +79,17 @@ def make_task(configuration: dict, seed: int, options) -> Task:
         X, is_corrupted = images.X[noisy], y != images.y[noisy]
     clean = drawn[:n_clean]
     Z = features(name, np.concatenate([X, images.X[clean]]), options)
-    task = Task((Z[: len(X)], y), (Z[len(X) :], images.y[clean]), is_corrupted)
-    return task._replace(judge=functools.partial(precision_at, is_corrupted))
+    return Task(
+        (Z[: len(X)], y),
+        (Z[len(X) :], images.y[clean]),
+        is_corrupted,
+        options=OPTIONS,
+        judge=functools.partial(precision_at, is_corrupted),
+    )
 
 
 def precision_at(is_corrupted: np.ndarray, method: str, verdict) -> dict:
-    """Return the share of errors among the k most suspicious rows; k = 0 stands for the number of errors."""
+    """Return the share of errors among the most suspicious rows: as many as there are errors, 50, and 200."""
     order = np.argsort(verdict.scores, kind="stable")
     sizes = {"errors": int(is_corrupted.sum()), "50": 50, "200": 200}
     return {f"precision_at_{name}": float(is_corrupted[order[:k]].mean()) for name, k in sizes.items()}
