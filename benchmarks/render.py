@@ -147,7 +147,7 @@ def metric_table(values: Values, title: str, metrics: list[str]) -> Table:
 def cell(values) -> str:
     values = list(values)
     if not values:
-        return "-"
+        return "n/a"
     mean, error = mean_and_error(values)
     return f"{mean:.3f}" if np.isnan(error) else f"{mean:.3f} ± {error:.3f}"
 
@@ -159,7 +159,7 @@ def ratio(values: Values, configuration: dict, methods: list[str]) -> str:
         if values.of(configuration, m, "f1")
     }
     others = [mean for method, mean in means.items() if method not in OURS]
-    return f"{means['T'] / max(others):.2f}" if "T" in means and others and max(others) > 0 else "-"
+    return f"{means['T'] / max(others):.2f}" if "T" in means and others and max(others) > 0 else "n/a"
 
 
 def wins_table(values: Values, configurations: list[dict], metrics: list[str], part: str) -> Table:
@@ -284,6 +284,9 @@ def lines_figure(values: Values, spec: dict):
                     style = "-" if method in OURS else "--"
                     ax.errorbar(at, means, np.nan_to_num(errors), label=method, linestyle=style, marker=".")
             ax.set(xlabel=x, ylabel=NAMES.get(metric, metric), title=name, xscale="log", ylim=(0, 1.02))
+            ticks = sorted({c[x] for c in members})
+            ax.set_xticks(ticks, [str(tick) for tick in ticks])
+            ax.minorticks_off()
     axes[0, 0].legend(fontsize="small")
     return figure
 
@@ -292,22 +295,24 @@ def threshold_figure(values: Values):
     """F1 of the rule alpha < threshold, against the threshold."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4 * len(values.configurations), 3), layout="constrained")
-    axes = figure.subplots(1, max(1, len(values.configurations)), squeeze=False, sharey=True)[0]
+    n_panels = max(1, len(values.configurations))
+    figure = Figure(figsize=(4 * n_panels, 3), layout="constrained")
+    axes = figure.subplots(1, n_panels, squeeze=False, sharey=True)[0]
+    at = [metric for metric in values.metrics if metric.startswith("f1_at_")]
+    others = [method for method in values.methods if method != "alpha"]
     for ax, configuration in zip(axes, values.configurations, strict=False):
-        at = [metric for metric in values.metrics if metric.startswith("f1_at_")]
-        means = [mean_and_error(values.of(configuration, "alpha", metric).values() or [np.nan])[0] for metric in at]
+        means = [mean_of(values, configuration, "alpha", metric) for metric in at]
         ax.plot([float(metric.removeprefix("f1_at_")) for metric in at], means, label="alpha")
-        for method in [m for m in values.methods if m != "alpha"]:
-            ax.axhline(
-                mean_and_error(values.of(configuration, method, "f1").values() or [np.nan])[0],
-                ls="--",
-                lw=1,
-                label=method,
-            )
+        for n, method in enumerate(others):
+            f1 = mean_of(values, configuration, method, "f1")
+            ax.axhline(f1, color=f"C{n + 1}", linestyle="--", linewidth=1, label=method)
         ax.set(xlabel="threshold", ylabel="F1", title=label(configuration), ylim=(0, 1.02))
     axes[0].legend(fontsize="small")
     return figure
+
+
+def mean_of(values: Values, configuration: dict, method: str, metric: str) -> float:
+    return mean_and_error(values.of(configuration, method, metric).values() or [np.nan])[0]
 
 
 def main(arguments: list[str] | None = None) -> int:
