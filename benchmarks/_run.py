@@ -178,9 +178,10 @@ class Results:
         self._session = None
 
     def find(self, configuration: dict, seed: int, method: str, settings: str) -> dict | None:
-        """Return the run, or ``None`` if it is still to be made."""
+        """Return the run, or ``None`` if it is still to be made; one that failed is to be made again."""
         wanted = dict(configuration=configuration, seed=seed, method=method, settings=settings)
-        return next((run for run in self.runs if all(run[key] == value for key, value in wanted.items())), None)
+        done = (run for run in self.runs if "failed" not in run)
+        return next((run for run in done if all(run[key] == value for key, value in wanted.items())), None)
 
     def add(self, run: dict) -> None:
         """Put a run in the place of an older one of its kind, and write the file."""

@@ -294,8 +294,11 @@ def test_a_benchmark_goes_on_where_it_was_stopped(judged, tmp_path, capsys):
 
 
 def test_a_failure_is_a_result(judged, tmp_path, capsys):
-    assert _run.main(made_up(judged), ["--results", str(tmp_path), "--seeds", "5"]) == 1
-    assert "ValueError: it diverged" in capsys.readouterr().out
+    for n_tries in (1, 2):  # and is tried again
+        assert _run.main(made_up(judged), ["--results", str(tmp_path), "--seeds", "5"]) == 1
+        assert "ValueError: it diverged" in capsys.readouterr().out
+        assert judged == [5, 5] * n_tries
+    assert len(json.loads((tmp_path / "made_up.json").read_text())["runs"]) == 2
 
 
 def test_a_run_with_other_settings_is_run_again(tmp_path):
