@@ -114,11 +114,11 @@ class CorruptionDetector(BaseDetector):
         Labels of either set, sorted.
     n_iter_ : int
         Number of outer steps taken.
-    clean_loss_curve_ : ndarray of shape (n_iter_,)
+    clean_loss_curve_ : ndarray of shape (`n_iter_`,)
         Clean loss, averaged over the inner training, at every outer step.
     n_features_in_ : int
         Number of features (size of the second axis).
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Defined when `X` has string column names.
 
     See Also
