@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test lint bench-hypergradient bench-pieces clean
+.PHONY: help demo test docs lint bench-hypergradient bench-pieces clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -26,6 +26,12 @@ lint: .venv/installed
 test: lint  ## ruff, import layers, tests and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
+# The pages refuse warnings; every script of the gallery and every example of the guide is run.
+docs: .venv/installed  ## documentation with its gallery, into docs/_build/html
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py docs --doctest-glob='*.rst'
+
 bench-hypergradient: .venv/installed  ## time and memory of a hypergradient, against other engines
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/bench_hypergradient.py $(QUICK)
@@ -34,4 +40,4 @@ bench-pieces: .venv/installed  ## time of the small pieces of the engine
 	$(BIN)/python benchmarks/bench_pieces.py
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .pytest_cache .ruff_cache suspicious_digits.png
+	rm -rf .venv .pytest_cache .ruff_cache suspicious_digits.png docs/_build docs/auto_examples docs/generated

@@ -7,7 +7,7 @@ scikit-learn does so only if it is asked to.
 """
 
 # %%
-# The measurements of scikit-learn's breast cancer set have columns between 0.001 and 4,000. One label in five is flipped.
+# The columns of scikit-learn's breast cancer set range from thousandths to thousands. One label in five is flipped.
 
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
@@ -39,7 +39,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_cdgd import CorruptionDetector
 
 sklearn.set_config(enable_metadata_routing=True)
-detector = CorruptionDetector(net, random_state=0).set_fit_request(X_clean=True, y_clean=True)
+detector = CorruptionDetector(net, max_iter=8, random_state=0).set_fit_request(X_clean=True, y_clean=True)
 pipeline = make_pipeline(StandardScaler(), detector, transform_input=["X_clean"])
 pipeline.fit(X, y_noisy, X_clean=X_clean, y_clean=y_clean)
 
@@ -54,7 +54,7 @@ print(f"{flags.sum()} rows are flagged, {(flags & is_corrupted).sum()} of the {i
 # ---------------------------------------
 
 scaler = StandardScaler().fit(X)
-by_hand = CorruptionDetector(net, random_state=0)
+by_hand = CorruptionDetector(net, max_iter=8, random_state=0)
 by_hand.fit(scaler.transform(X), y_noisy, scaler.transform(X_clean), y_clean)
 print("same flags:", (by_hand.predict() == flags).all())
 
@@ -70,5 +70,5 @@ sklearn.set_config(enable_metadata_routing=False)
 
 # %%
 # .. warning::
-#    Without routing, ``pipeline.fit(X, y_noisy, corruptiondetector__X_clean=X_clean, ...)`` runs as well, but hands the clean set
-#    to the last step *as it is*, unscaled. See :doc:`/guide/pipelines` for this and other traps.
+#    Without routing, ``pipeline.fit(X, y_noisy, corruptiondetector__X_clean=X_clean, ...)`` runs as well, but hands the
+#    clean set to the last step *as it is*, unscaled. See :doc:`/guide/pipelines` for this and other traps.

@@ -2,8 +2,8 @@
 Regression: targets that belong to other rows
 =============================================
 
-A lookup that slipped, a table that was sorted in one column only: the targets of some rows are those of other rows. Each
-value looks right on its own. Only together with the features can one see that it is wrong.
+A lookup that slipped, a table that was sorted in one column only: the targets of some rows are those of other rows.
+Each value looks right on its own. Only together with the features can one see that it is wrong.
 """
 
 # %%
@@ -32,8 +32,8 @@ print(f"{flags.sum()} rows are flagged, {(flags & is_corrupted).sum()} of the {i
 # Given and predicted targets
 # ---------------------------
 # A row is flagged when its loss, under networks that were trained without it, is larger than what clean rows have: 95 %
-# of them stay below ``loss_limit_``. So about one good row in twenty is flagged too, and a wrong target that happens to
-# be near the right one is not. Both would look the same to a person.
+# of them stay below ``loss_limit_``. Good rows for which the network is poor, or the noise large, are flagged too,
+# and a wrong target that happens to be near the right one is not.
 
 import matplotlib.pyplot as plt
 

@@ -1,4 +1,4 @@
-"""Sphinx extension: the picture of the layers and the tables of the benchmarks, drawn from the files that decide them."""
+"""Sphinx extension: the picture of the layers and the tables of the benchmarks, from the files that decide them."""
 
 from __future__ import annotations
 
