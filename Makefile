@@ -30,7 +30,7 @@ test: lint  ## ruff, import layers, tests and doctests
 docs: .venv/installed  ## documentation with its gallery, into docs/_build/html
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going docs docs/_build/html
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py docs --doctest-glob='*.rst'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py docs/guide --doctest-glob='*.rst'
 
 bench-hypergradient: .venv/installed  ## time and memory of a hypergradient, against other engines
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'

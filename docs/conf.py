@@ -17,11 +17,11 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
+    "sphinx-mathjax-offline",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "drawn_from_files",
     "every_public_name",
-    "mathml",
     "public_members",
 ]
 exclude_patterns = ["_build"]
@@ -50,7 +50,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "copyfile_regex": r"^$",
     "backreferences_dir": None,
-    "min_reported_time": 1,
+    "write_computation_times": False,
     "image_srcset": ["2x"],
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -62,7 +62,16 @@ html_title = "sklearn_cdgd"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 html_show_sourcelink = False
-html_sidebars = {"index": [], "install": [], "changelog": [], "contributing": [], "benchmarks": [], "comparison": []}
+html_context = {"default_mode": "auto"}
+html_sidebars = {
+    "index": [],
+    "install": [],
+    "changelog": [],
+    "contributing": [],
+    "benchmarks": [],
+    "comparison": [],
+    "inside": [],
+}
 html_theme_options = {
     "show_prev_next": True,
     "header_links_before_dropdown": 5,

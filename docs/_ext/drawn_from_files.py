@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import html
+import re
 import tomllib
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Layers(SphinxDirective):
         source = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
         self.env.note_dependency(str(source))
         first_line = (ast.get_docstring(ast.parse(source.read_text())) or "").partition("\n")[0]
+        first_line = re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`|`+", r"\1", first_line)  # markup has no place in a box
         name = module.rpartition(".")[2]
         return f"<div><b>{html.escape(name)}</b><span>{html.escape(first_line)}</span></div>"
 
