@@ -30,10 +30,11 @@ default_role = "obj"
 
 # --- API reference ----------------------------------------------------------------------------------------------------
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"
 templates_path = ["_templates"]
 numpydoc_show_class_members = False
-# A missing docstring, or one that leaves a parameter out, or with one that does not exist, fails the build.
+# A missing docstring, a parameter that is left out, and one that does not exist fail the build.
 numpydoc_validation_checks = {"GL08", "PR01", "PR02", "RT01", "SS01"}
 numpydoc_validation_exclude = {r"\.__init__$", r"\.__call__$", r"\.set_\w+_request$"}
 
@@ -63,15 +64,10 @@ html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}
-html_sidebars = {
-    "index": [],
-    "install": [],
-    "changelog": [],
-    "contributing": [],
-    "benchmarks": [],
-    "comparison": [],
-    "inside": [],
-}
+# Pages without pages below them need no list of those.
+html_sidebars = dict.fromkeys(
+    ["index", "install", "benchmarks", "comparison", "inside", "contributing", "changelog"], []
+)
 html_theme_options = {
     "show_prev_next": True,
     "header_links_before_dropdown": 5,
