@@ -64,7 +64,7 @@ html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}
-# Pages without pages below them need no list of those.
+# A page without pages below it needs no list of those.
 html_sidebars = dict.fromkeys(
     ["index", "install", "benchmarks", "comparison", "inside", "contributing", "changelog"], []
 )
