@@ -44,7 +44,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
     "ignore_pattern": r"demo_",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery_order.FirstThingsFirst",
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "download_all_examples": False,
@@ -65,9 +65,8 @@ html_css_files = ["custom.css"]
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}
 # A page without pages below it needs no list of those.
-html_sidebars = dict.fromkeys(
-    ["index", "install", "benchmarks", "comparison", "inside", "contributing", "changelog"], []
-)
+single_pages = ["index", "install", "benchmarks", "comparison", "inside", "contributing", "changelog"]
+html_sidebars = {page: [] for page in single_pages}
 html_theme_options = {
     "show_prev_next": True,
     "header_links_before_dropdown": 5,
