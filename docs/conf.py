@@ -49,6 +49,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_signature": False,
+    "capture_repr": ("_repr_html_",),
     "copyfile_regex": r"^$",
     "backreferences_dir": None,
     "write_computation_times": False,
