@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-versions lint clean bench-hypergradient bench-pieces \
+.PHONY: help demo test test-versions docs lint clean bench-hypergradient bench-pieces \
 	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-real-errors bench-tables
 
 help:  ## list the targets
@@ -47,6 +47,12 @@ test-sklearn-%: .venvs/sklearn-%/installed
 # Environments that take minutes to make are no intermediate files.
 .PRECIOUS: .venvs/sklearn-%/installed
 
+# The pages refuse warnings; every script of the gallery and every example of the guide is run.
+docs: .venv/installed  ## documentation with its gallery, into docs/_build/html
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py docs/guide --doctest-glob='*.rst'
+
 .venv/bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	@touch $@
@@ -87,4 +93,4 @@ bench-pieces: .venv/installed  ## time of the small pieces of the engine
 	$(BIN)/python benchmarks/bench_pieces.py
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venvs .pytest_cache .ruff_cache suspicious_digits.png
+	rm -rf .venv .venvs .pytest_cache .ruff_cache suspicious_digits.png docs/_build docs/auto_examples docs/generated

@@ -128,7 +128,8 @@ class NoisySetDetector(_BaselineDetector):
     clean_loss_curve_ : ndarray of shape (n_epochs,)
         Clean loss after every epoch.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Number of features (size of the second axis).
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Defined when `X` has string column names.
 
     See Also
@@ -182,7 +183,8 @@ class CleanSetDetector(_BaselineDetector):
     classes_ : ndarray of shape (n_classes,)
         Classification only.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Number of features (size of the second axis).
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Defined when `X` has string column names.
 
     See Also

@@ -173,11 +173,11 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Number of outer steps taken.
     interrupted_ : bool
         Whether learning alpha was interrupted before it had taken `max_iter` outer steps.
-    clean_loss_curve_ : ndarray of shape (n_iter_,)
+    clean_loss_curve_ : ndarray of shape (`n_iter_`,)
         Clean loss, averaged over the inner training, at every outer step.
     n_features_in_ : int
         Number of features (size of the second axis).
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Defined when `X` has string column names.
 
     See Also

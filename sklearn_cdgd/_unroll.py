@@ -23,7 +23,24 @@ from ._optimizers import Optimizer, Tensors
 
 
 class DivergenceError(ValueError):
-    """An inner training left the finite numbers."""
+    """An inner training left the finite numbers.
+
+    The message says at which inner step, and what to do about it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skorch import NeuralNetRegressor
+    >>> from torch import nn
+    >>> from sklearn_cdgd import CorruptionDetector, DivergenceError
+    >>> X = np.arange(20.0)[:, None]
+    >>> net = NeuralNetRegressor(nn.Linear(1, 1), lr=1e3, batch_size=-1, max_epochs=50)
+    >>> try:
+    ...     CorruptionDetector(net, random_state=0).fit(X[:15], X[:15, 0], X[15:], X[15:, 0])
+    ... except DivergenceError as error:
+    ...     print("diverged")
+    diverged
+    """
 
 
 class State(NamedTuple):
