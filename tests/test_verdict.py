@@ -1,0 +1,100 @@
+"""Who judges whom: no network judges a row that it was trained on, and every row is judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sklearn_cdgd._task import Classification
+from sklearn_cdgd._verdict import Court, deal, held_out_losses, judge, leaving_out
+
+N_NOISY, N_CLEAN = 23, 10
+
+
+@pytest.fixture
+def court(monkeypatch):
+    """Put a record of what it was trained on in place of every network, and check it where it judges."""
+    trained = []
+
+    def train(self, weights, clean_weight, rows, clean_rows):
+        trained.append((weights, clean_weight, rows, clean_rows))
+        return trained[-1]
+
+    def hear(self, state, pair, rows):
+        _, clean_weight, on_noisy, on_clean = state
+        own = on_noisy if pair is self.noisy else on_clean & (clean_weight > 0)
+        assert not (own & rows).any(), "a network judges rows that it was trained on"
+        return np.full((rows.sum(), 2), 0.5), np.full(rows.sum(), 1.0)
+
+    monkeypatch.setattr(Court, "trained", train)
+    monkeypatch.setattr(Court, "_heard", hear)
+    return trained
+
+
+@pytest.fixture
+def sets():
+    rng = np.random.RandomState(0)
+    return [(rng.randn(n, 3), rng.randint(2, size=n)) for n in (N_NOISY, N_CLEAN)]
+
+
+@pytest.mark.parametrize("clean_weight", [0.3, 0.0])
+@pytest.mark.parametrize("n_judges", [1, 2])
+def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
+    noisy, clean = sets
+    rng = np.random.RandomState(0)
+    verdict = judge(
+        None,
+        noisy,
+        clean,
+        Classification(np.arange(2)),
+        np.ones((3, N_NOISY)),
+        clean_folds=deal(clean[1], 3, rng),
+        noisy_folds=deal(noisy[1], 5, rng),
+        clean_weight=clean_weight,
+        n_judges=n_judges,
+        seed=0,
+    )
+    conclusion = verdict.conclusion
+    assert np.isfinite(conclusion.answers).all()
+    assert np.isfinite(conclusion.clean_losses).all()
+    # Kinds over 15 pairs of folds, one over the three clean folds alone, and the network that is kept.
+    n_trainings = (4 * 15 + 3) * n_judges + 1 if clean_weight else 3 * 15 * n_judges + 1
+    assert len(court) == n_trainings
+    assert verdict.state[2].all()
+    assert verdict.state[3].all()
+
+
+def test_one_clean_row_cannot_be_left_out(sets):
+    _, (X, y) = sets
+    assert leaving_out((X[:1], y[:1]), np.zeros(1, dtype=int))[0][0].shape == (1, 3)
+
+
+def test_leaving_out_a_fold_leaves_the_others(sets):
+    _, (X, y) = sets
+    folds = deal(y, 3, np.random.RandomState(0))
+    for fold, (X_rest, y_rest) in enumerate(leaving_out((X, y), folds)):
+        np.testing.assert_array_equal(X_rest, X[folds != fold])
+        np.testing.assert_array_equal(y_rest, y[folds != fold])
+
+
+def test_folds_get_their_part_of_every_class():
+    y = np.repeat([0, 1, 2], [50, 30, 20])
+    folds = deal(y, 5, np.random.RandomState(0))
+    counts = np.array([[(y[folds == f] == c).sum() for c in range(3)] for f in range(5)])
+    np.testing.assert_array_equal(counts, [[10, 6, 4]] * 5)
+
+
+def test_no_more_folds_than_rows():
+    assert sorted(deal(np.zeros(3), 5, np.random.RandomState(0))) == [0, 1, 2]
+
+
+def test_held_out_losses_come_from_the_other_folds(court, sets, monkeypatch):
+    class Network:
+        def row_losses(self, state, X, targets):
+            n_seen = state[2].sum()
+            assert n_seen + len(X) == N_CLEAN
+            return np.full(len(X), n_seen)
+
+    _, clean = sets
+    losses = held_out_losses(Network(), clean, 5, seed=0, rng=np.random.RandomState(0))
+    np.testing.assert_array_equal(losses, N_CLEAN - 2)
