@@ -16,8 +16,9 @@ from scipy.optimize import minimize_scalar
 _LEAST = 1e-4
 # Candidates this many standard errors behind the best in held-out loss keep a say of exp(-1).
 _PATIENCE = 1 / 3
-# What one unit of alpha adds to the log-odds that a label is right.
+# What one unit of alpha adds to the log-odds that a label is right, and takes from the logarithm of a loss.
 _ALPHA_LOG_ODDS = 2.0
+_ALPHA_LOG_LOSS = 0.3
 
 
 class Opinion(NamedTuple):
@@ -129,6 +130,11 @@ def posterior(probabilities: np.ndarray, given: np.ndarray, transition: np.ndarr
 def alpha_log_odds(alpha: np.ndarray) -> np.ndarray:
     """Return the evidence of the inclusion variable for a label being right: none at its mean."""
     return _ALPHA_LOG_ODDS * (alpha - alpha.mean())
+
+
+def alpha_log_loss(alpha: np.ndarray) -> np.ndarray:
+    """Return the evidence of the inclusion variable where there are no labels: what it adds to the log of a loss."""
+    return _ALPHA_LOG_LOSS * (alpha.mean() - alpha)
 
 
 def best_expected_f1(suspicion: np.ndarray) -> float:

@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from ._decision import flag_by_loss, flag_by_prediction, loss_limit
 from ._posterior import (
     Opinion,
+    alpha_log_loss,
     alpha_log_odds,
     best_expected_f1,
     calibrating_power,
@@ -257,7 +258,7 @@ class Regression(Task):
         return np.stack([share_of_clean(losses, opinion.clean_losses) for losses in opinion.losses])
 
     def conclude(self, opinion, targets, clean_targets, alpha):
-        losses, limit = opinion.losses.mean(axis=0) * np.exp(-alpha_log_odds(alpha)), loss_limit(opinion.clean_losses)
+        losses, limit = opinion.losses.mean(axis=0) * np.exp(alpha_log_loss(alpha)), loss_limit(opinion.clean_losses)
         right = share_of_clean(losses, opinion.clean_losses)
         clean = opinion.clean_answers, opinion.clean_losses
         return Conclusion(opinion.answers.mean(axis=0), losses, limit, *clean, right)

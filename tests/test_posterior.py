@@ -133,9 +133,9 @@ class TestShareOfClean:
 
     def test_estimates_the_share_of_right_rows(self):
         rng = np.random.RandomState(0)
-        good, bad, clean = rng.exponential(size=800), 5 + rng.exponential(size=200), rng.exponential(size=400)
+        good, bad, clean = rng.exponential(size=8000), 12 + rng.random_sample(2000), rng.exponential(size=8000)
         weights = _posterior.share_of_clean(np.concatenate([good, bad]), clean)
         # The mass of good rows beyond a loss over that of all: known in closed form up to where the bad rows begin.
         beyond = np.exp(-good)
-        np.testing.assert_allclose(weights[:800], beyond / (0.8 * beyond + 0.2), atol=0.12)
-        assert weights[800:].mean() < 0.1
+        np.testing.assert_allclose(weights[:8000], beyond / (0.8 * beyond + 0.2), atol=0.06)
+        assert weights[8000:].mean() < 0.1
