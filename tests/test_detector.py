@@ -280,7 +280,13 @@ class TestCorruptionDetector:
         exact = quick(net=net).fit(*arrays).alpha_
         one_window = quick(net=net, truncation=6).fit(*arrays).alpha_
         np.testing.assert_array_equal(one_window, exact)
-        for options in ({"truncation": 2}, {"clean_every": 4}, {"clean_every": "epoch"}, {"n_inits": 1}):
+        for options in (
+            {"truncation": 2},
+            {"clean_every": 4},
+            {"clean_every": "epoch"},
+            {"n_inits": 2},
+            {"clean_cv": None},
+        ):
             alpha = quick(net=net, **options).fit(*arrays).alpha_
             assert ((alpha >= 0) & (alpha <= 1)).all()
             assert (alpha != exact).any(), options
@@ -288,7 +294,7 @@ class TestCorruptionDetector:
     def test_initialisations_trained_at_once_give_the_same_alpha(self, spheres, monkeypatch):
         arrays = spheres()[:4]
         at_once = quick(n_inits=3).fit(*arrays).alpha_
-        monkeypatch.setattr("sklearn_cdgd._detector._STACKED_ROWS", 0)
+        monkeypatch.setattr("sklearn_cdgd._objective._STACKED_ROWS", 0)
         one_by_one = quick(n_inits=3).fit(*arrays).alpha_
         np.testing.assert_allclose(at_once, one_by_one, atol=1e-4)
 

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _detector
+from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _detector, _objective
 
 LEARNT = ("alpha_", "clean_loss_curve_", "loss_", "probabilities_")
 
@@ -38,8 +38,9 @@ class Interrupting:
     """Stands in for a function and raises a KeyboardInterrupt at the calls named."""
 
     def __init__(self, monkeypatch, name, *calls):
-        self.function, self.calls, self.n_calls = getattr(_detector, name), calls, 0
-        monkeypatch.setattr(_detector, name, self)
+        module = _detector if hasattr(_detector, name) else _objective
+        self.function, self.calls, self.n_calls = getattr(module, name), calls, 0
+        monkeypatch.setattr(module, name, self)
 
     def __call__(self, *args, **kwargs):
         self.n_calls += 1
@@ -150,15 +151,15 @@ class TestWarmStart:
 class TestInterrupt:
     def test_the_first_leaves_a_usable_result_that_can_be_taken_up_again(self, arrays, monkeypatch):
         whole = quick().fit(*arrays)
-        # Two initialisations a step: the interrupt comes in the middle of the fourth.
-        interrupting = Interrupting(monkeypatch, "hypergradient", 8)
+        # Three folds of the clean set in every step: the interrupt comes in the middle of the fourth.
+        interrupting = Interrupting(monkeypatch, "hypergradient", 11)
         with pytest.warns(
             ConvergenceWarning,
             match="interrupted after 3 of 6 outer steps.* interrupt again to give it up.*with warm_start=True",
         ) as caught:
             detector = quick().fit(*arrays)
         assert caught[0].filename == __file__
-        assert interrupting.n_calls == 8
+        assert interrupting.n_calls == 11
         assert detector.interrupted_
         assert not whole.interrupted_
         assert detector.n_iter_ == len(detector.clean_loss_curve_) == 3
@@ -170,7 +171,7 @@ class TestInterrupt:
     @pytest.mark.parametrize("fitted", [False, True])
     @pytest.mark.parametrize(
         ("name", "calls"),
-        [("hypergradient", (1,)), ("judge", (1,)), ("record", (1,))],
+        [("hypergradient", (1,)), ("judge_plainly", (1,)), ("record", (1,))],
         ids=["before the first step", "while judging", "before learning"],
     )
     def test_elsewhere_it_leaves_the_detector_as_it_was(self, arrays, monkeypatch, name, calls, fitted):
@@ -190,8 +191,8 @@ class TestInterrupt:
 
     def test_a_second_one_gives_the_fit_up(self, arrays, monkeypatch):
         detector = quick()
-        Interrupting(monkeypatch, "hypergradient", 8)
-        Interrupting(monkeypatch, "judge", 1)
+        Interrupting(monkeypatch, "hypergradient", 11)
+        Interrupting(monkeypatch, "judge_plainly", 1)
         with pytest.warns(ConvergenceWarning, match="after 3 of 6"), pytest.raises(KeyboardInterrupt):
             detector.fit(*arrays)
         with pytest.raises(NotFittedError):

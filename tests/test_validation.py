@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
-from sklearn_cdgd import CleanSetDetector, CorruptionDetector, DivergenceError, NoisySetDetector, _detector
+from sklearn_cdgd import CleanSetDetector, CorruptionDetector, DivergenceError, NoisySetDetector
 from sklearn_cdgd.datasets import corrupt_features, corrupt_targets, flip_labels, make_concentric_spheres
 
 DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]
@@ -89,7 +89,7 @@ def no_training(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("training was started")
 
-    monkeypatch.setattr(_detector, "hypergradient", fail)
+    monkeypatch.setattr("sklearn_cdgd._objective.hypergradient", fail)
     monkeypatch.setattr("sklearn_cdgd._verdict.train", fail)
     monkeypatch.setattr("sklearn_cdgd._baselines.train_early_stopped", fail)
 
