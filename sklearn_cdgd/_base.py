@@ -13,7 +13,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._checks import for_look_ups, in_form_of, in_one_form, stratified_draw, unwrap, warn_of_wrong_clean_set
+from ._checks import (
+    for_look_ups,
+    in_form_of,
+    in_one_form,
+    refuse_nan,
+    stratified_draw,
+    unwrap,
+    warn_of_wrong_clean_set,
+)
 from ._decision import last_of_lost_classes
 from ._inputs import plain_rows, plain_targets, rows_dtype
 from ._lookup import find_rows, same_rows
@@ -262,7 +270,7 @@ class BaseDetector(BaseEstimator, ABC):
             clean = self._check_pair(unwrap(X_clean), unwrap(y_clean), "X_clean", "y_clean", kind, reset=False)
             if clean[0].shape[1:] != X.shape[1:]:
                 raise ValueError(f"X_clean has rows of shape {clean[0].shape[1:]}, X of shape {X.shape[1:]}.")
-            warn_of_wrong_clean_set(X, clean[0], split_along=not isinstance(X_clean, tuple))
+            warn_of_wrong_clean_set(*in_one_form(X, clean[0]), split_along=not isinstance(X_clean, tuple))
         X, X_clean = in_one_form(X, clean[0])
         self._task = task = kind.of(y, clean[1])
         if kind is Classification:
@@ -321,7 +329,7 @@ class BaseDetector(BaseEstimator, ABC):
     def _judge_new(self, X: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what `net_` answers to rows that no network was trained on, and the losses of their targets."""
         network = self._fitted_network()
-        return network.answers(network.state, X), network.row_losses(network.state, X, targets)
+        return network.answers(network.state, X), refuse_nan(network.row_losses(network.state, X, targets))
 
     def _fitted_network(self) -> Network:
         two_rows = self._X[:2].reshape(2, *self._row_shape), self._targets[:2]

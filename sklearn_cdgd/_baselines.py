@@ -38,8 +38,8 @@ class _BaselineDetector(BaseDetector):
     def _train(self, network: Network, data: TrainingData, seed: int, rng) -> tuple[State, np.ndarray]:
         """Return the trained network, and the losses of clean rows under networks that were not trained on them."""
 
-    @fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
+    @fit_context(prefer_skip_nested_validation=True)
     @trains_networks
     def fit(self, X, y, X_clean=None, y_clean=None):
         """Train the network and let it judge the noisy set.

@@ -83,3 +83,14 @@ def stratified_draw(y: np.ndarray, fraction: float, rng: np.random.RandomState, 
     if drawn.all():
         drawn[rng.randint(len(y))] = False
     return drawn
+
+
+def refuse_nan(values: np.ndarray) -> np.ndarray:
+    """Return what networks make of new pairs, unless it is not a number."""
+    n_bad = np.isnan(values).sum()
+    if n_bad:
+        raise ValueError(
+            f"{n_bad} of {len(values)} new pairs cannot be judged: the loss of the network is NaN on them. "
+            "Their values are far outside of what it was trained on; check the units of X."
+        )
+    return values

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
 from ._cache import recall
+from ._checks import refuse_nan
 from ._compat import CallbackSupportMixin, HasMethods, Interval, StrOptions, fit_context
 from ._decision import flag_by_threshold
 from ._network import Network, trains_networks
@@ -297,8 +298,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.random_state = random_state
         self.verbose = verbose
 
-    @fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
+    @fit_context(prefer_skip_nested_validation=True)
     @trains_networks
     def fit(self, X, y, X_clean=None, y_clean=None):
         """Learn alpha.
@@ -370,7 +371,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             state, snapshots = self._learn_alpha(network, data, clean_sets, start, seed, tasks, learnt)
         tasks.begin("judging networks")
         result = learnt(state, snapshots)
-        tasks.end(dict)
+        tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
         return result
 
     def _learn_alpha(self, network, data, clean_sets, start, seed, tasks, learnt) -> Start:
@@ -449,7 +450,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         return self._task.flags(*self._verdict())
 
     def _new_scores(self, X, targets):
-        return self._alpha_estimate.alpha(self._fitted_network(), X, targets)
+        return refuse_nan(self._alpha_estimate.alpha(self._fitted_network(), X, targets))
 
     def _new_flags(self, X, targets):
         self._validate_params()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+from scipy.sparse import csr_array, issparse, vstack
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.pipeline import Pipeline
@@ -49,6 +50,7 @@ class _Filtered(MetaEstimatorMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags = get_tags(self.detector).input_tags
+        tags.input_tags.sparse &= get_tags(self.estimator).input_tags.sparse
         return tags
 
     # The estimator that is to be fitted is the user's, so its parameters are validated by its own fit.
@@ -83,7 +85,7 @@ class _Filtered(MetaEstimatorMixin, BaseEstimator):
         """
         weights_name = _weight_parameter(self.estimator) if self.mode == "weight" else None
         self.detector_ = self._new_detector().fit(X, y, X_clean, y_clean)
-        X, y = X if hasattr(X, "shape") else np.asarray(X), np.asarray(y)
+        X, y = _indexable(X), np.asarray(y)
         y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
         X_clean, y_clean = unwrap(X_clean), None if y_clean is None else np.asarray(unwrap(y_clean))
         flags, weights = self._judge(y, y_clean)
@@ -353,8 +355,19 @@ def _weight_parameter(estimator) -> str:
     )
 
 
+def _indexable(X):
+    """Return rows in a form that can be picked from."""
+    if issparse(X):
+        return csr_array(X)
+    return X if hasattr(X, "shape") else np.asarray(X)
+
+
 def _stack(X, X_clean):
     """Put the clean rows below the noisy ones, in the type of these."""
+    if issparse(X):
+        return csr_array(vstack([X, csr_array(X_clean)]))
+    if issparse(X_clean):
+        X_clean = X_clean.toarray()
     if type(X_clean) is not type(X) and hasattr(X, "columns"):
         names = {"columns" if hasattr(X, "iloc") else "schema": X.columns}
         X_clean = type(X)(np.asarray(X_clean), **names)

@@ -104,12 +104,12 @@ class AlphaEstimate(NamedTuple):
         """Return by how much the clean loss would rise with the weight of each pair, in no particular unit."""
         problem = network.problem((X, targets), (X, targets))
         snapshots = [
-            Snapshot(*(tuple(torch.as_tensor(a, device=network.device) for a in part) for part in snapshot))
+            Snapshot(*(tuple(torch.tensor(a, device=network.device) for a in part) for part in snapshot))
             for snapshot in self.snapshots
         ]
         parts = [
             influence(problem.eval_losses, snapshots, *problem.noisy(chunk), n_rows=1)
-            for chunk in torch.arange(len(X)).split(_CHUNK)
+            for chunk in torch.arange(len(targets)).split(_CHUNK)
         ]
         return torch.cat(parts).cpu().numpy().astype(np.float64)
 

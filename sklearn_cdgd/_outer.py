@@ -74,7 +74,9 @@ class OuterState:
     def placed(self, rows: Tensor) -> OuterState:
         """Return the state of other rows: row n was ``rows[n]`` and keeps what it had, or is new where that is -1."""
         fresh = OuterState.start(len(self.alpha), len(rows), dtype=self.alpha.dtype, device=self.alpha.device)
-        per_row = {n: torch.where(rows >= 0, getattr(self, n)[:, rows], getattr(fresh, n)) for n in _PER_ROW}
+        # Not by indexing, which may lay the result out in another order: sums over it would round differently.
+        old = {n: getattr(self, n).index_select(1, rows.clamp(min=0)) for n in _PER_ROW}
+        per_row = {n: torch.where(rows >= 0, old[n], getattr(fresh, n)) for n in _PER_ROW}
         return replace(self, **per_row)
 
 

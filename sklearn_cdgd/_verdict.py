@@ -72,6 +72,7 @@ class Court:
         targets, n_clean = np.concatenate([targets[rows], clean_targets[clean_rows]]), clean_rows.sum()
         share = clean_weight * rows.sum() / n_clean if rows.any() and n_clean else 1.0
         weights = np.concatenate([weights[rows], np.full(n_clean, share)])
+        weights /= max(1.0, weights.mean())  # heavier rows would be as good as a higher learning rate
         weights = torch.as_tensor(weights, dtype=torch.float32, device=self.network.device)
         problem = self.network.problem((X, targets), self.clean)
         return train(problem, weights, self.network.plan(len(targets), next(self.seeds)))

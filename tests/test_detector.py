@@ -345,14 +345,14 @@ class TestCorruptionDetector:
             optimizer__momentum=0,
             max_epochs=30,
         )
-        outer = dict(outer_lr=0.2, outer_eps=0, max_iter=4, outer_patience=15, n_inits=1, average=False)
-        paper = CorruptionDetector(net, **outer, cv=None, n_judges=1, clean_weight=0, random_state=0)
+        outer = dict(outer_lr=0.2, outer_eps=0, max_iter=4, outer_patience=15, clean_cv=None, average=False)
+        paper = CorruptionDetector(net, **outer, cv=None, clean_weight=0, random_state=0)
         assert paper.fit(X, y, X_clean, y_clean).n_iter_ == 4
 
     def test_progress_line(self, spheres, capsys):
         quick(max_iter=2, verbose=1).fit(*spheres()[:4])
         forecast, *lines = capsys.readouterr().out.splitlines()
-        words = r"forecast: 80 inner steps, about \d+ s to learn alpha, \d+ MB beside the data"
+        words = r"forecast: 120 inner steps, about \d+ s to learn alpha, \d+ MB beside the data"
         assert re.fullmatch(r"\[CorruptionDetector\] " + words, forecast)
         assert len(lines) == 2
         assert lines[1].startswith("[CorruptionDetector] outer step 2/2: clean loss ")

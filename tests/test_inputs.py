@@ -127,7 +127,7 @@ def test_the_form_of_rows_does_not_matter(form, default):
 
 def test_booleans_are_numbers():
     on = X > 3
-    np.testing.assert_array_equal(scores(on, Y, on, Y), scores(on.astype(float), Y, on.astype(float), Y))
+    np.testing.assert_array_equal(scores(on, Y, (on,), (Y,)), scores(on.astype(float), Y, (on.astype(float),), (Y,)))
 
 
 @pytest.mark.parametrize("cls", DETECTORS)
@@ -219,7 +219,7 @@ def test_a_net_that_takes_no_integers_gets_float32():
 def test_integers_are_looked_up_exactly():
     """With a tolerance, large tokens next to each other would be the same."""
     rows = X + 10**9
-    detector = quick(net=skorch_net(nn.Linear(3, 2))).fit(rows, Y, rows, Y)
+    detector = quick(net=skorch_net(nn.Linear(3, 2))).fit(rows, Y, (rows,), (Y,))
     np.testing.assert_array_equal(detector.decision_function(rows[3:5]), detector.decision_function()[3:5])
     with pytest.warns(UserWarning, match="1 of 1 rows of X.* were not in the noisy set"):
         detector.predict(rows[:1] + np.array([[0, 0, 100]]))
@@ -229,8 +229,8 @@ def test_integers_are_looked_up_exactly():
     ("rows", "clean_rows", "words"),
     [
         (X, X_CLEAN.astype(float), "net could not be applied to two rows of X.*indices"),
-        (X + 8, X_CLEAN, r"index out of range.* \(X holds integers. As float32: .*indices"),
-        (X - 8, X_CLEAN, "index out of range"),
+        (X + 8, X_CLEAN + 8, r"index out of range.* \(X holds integers. As float32: .*indices"),
+        (X - 8, X_CLEAN - 8, "index out of range"),
         (X.astype(float), X_CLEAN, "net could not be applied to two rows of X.*indices"),
     ],
     ids=["clean rows are floats", "token too large", "token negative", "rows are floats"],
@@ -424,7 +424,9 @@ def test_one_column_of_labels_warns_as_everywhere(cls, column):
 def test_one_column_of_numbers_warns_as_everywhere():
     y = RNG.randn(30)
     with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
-        quick(net=skorch_net(nn.Linear(3, 1), kind=NeuralNetRegressor, criterion=nn.MSELoss)).fit(X, y[:, None], X, y)
+        quick(net=skorch_net(nn.Linear(3, 1), kind=NeuralNetRegressor, criterion=nn.MSELoss)).fit(
+            X, y[:, None], (X,), (y,)
+        )
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class TestWarmStart:
         checked = detector.ranked_indices()[:10]
         left = np.setdiff1d(np.arange(len(X)), checked)
         detector.set_params(max_iter=7, outer_lr=1e-9)
-        detector.fit(X[left], y[left], np.r_[X_clean, X[checked]], np.r_[y_clean, y[checked]])
+        detector.fit(X[left], y[left], (np.r_[X_clean, X[checked]],), (np.r_[y_clean, y[checked]],))
         np.testing.assert_allclose(detector.alpha_, alpha[left], atol=1e-6)
         assert detector.n_iter_ == len(detector.clean_loss_curve_) == 7
 
@@ -120,7 +120,7 @@ class TestWarmStart:
         X, y, X_clean, y_clean = arrays
         detector = quick(warm_start=True, max_iter=2).fit(*arrays)
         words = "no row of X was in the noisy set of the last fit with the same label: alpha is learnt afresh"
-        for other, other_clean in ((X + 10, X_clean), (X[:, :2], X_clean[:, :2])):
+        for other, other_clean in ((X + 10, X_clean + 10), (X[:, :2], X_clean[:, :2])):
             options = {"net__module": functools.partial(mlp, other.shape[1])}
             with pytest.warns(UserWarning, match=words):
                 detector.set_params(**options).fit(other, y, other_clean, y_clean)
