@@ -35,7 +35,7 @@ X_noisy, is_corrupted = corrupt_features(X, 0.3, kind="noise", random_state=0)
 # their networks.
 
 detectors = {
-    "CorruptionDetector": CorruptionDetector(max_iter=8, n_inits=1, random_state=0),
+    "CorruptionDetector": CorruptionDetector(max_iter=8, random_state=0),
     "NoisySetDetector": NoisySetDetector(random_state=0),
     "CleanSetDetector": CleanSetDetector(random_state=0),
 }

@@ -50,7 +50,7 @@ scoring = {
     "F1": make_detection_scorer(f1_score, truth=(X, y_noisy, is_corrupted)),
 }
 with tempfile.TemporaryDirectory() as folder:
-    detector = CorruptionDetector(method="alpha", cv=None, n_judges=1, memory=folder, random_state=0)
+    detector = CorruptionDetector(method="alpha", cv=None, memory=folder, random_state=0)
     search = GridSearchCV(
         FilteredClassifier(LogisticRegression(max_iter=300), detector, use_clean=False),
         {"detector__threshold": thresholds},
