@@ -19,11 +19,19 @@ X, X_clean, y, y_clean = train_test_split(X, y, test_size=80, stratify=y, random
 y_noisy, is_corrupted = flip_labels(y, 0.2, random_state=0)
 
 # %%
-# The network: a plain torch module, without any scaling of its own.
+# The network: a torch module without any scaling of its own, and how to train it.
 
+from skorch import NeuralNetClassifier
 from torch import nn
 
-net = nn.Sequential(nn.Linear(30, 50), nn.ReLU(), nn.Linear(50, 2))
+net = NeuralNetClassifier(
+    nn.Sequential(nn.Linear(30, 50), nn.ReLU(), nn.Linear(50, 2)),
+    criterion=nn.CrossEntropyLoss,
+    optimizer__momentum=0.9,
+    lr=0.1,
+    batch_size=-1,
+    max_epochs=100,
+)
 
 # %%
 # Two things ask for a scaled clean set
