@@ -8,9 +8,9 @@ that the classes are circles.
 """
 
 # %%
-# We use the outer loop of the paper here, which moves every inclusion variable at the same speed and sees the whole clean
-# set, in fewer steps: on a problem of this size it takes seconds, and drives nearly every variable to 0 or to 1. The
-# defaults are made for larger sets.
+# We use the outer loop of the paper here, which moves every inclusion variable at the same speed and sees the whole
+# clean set, in fewer steps: on a problem of this size it takes seconds, and drives nearly every variable to 0 or to 1.
+# The defaults are made for larger sets.
 
 from sklearn_cdgd import CorruptionDetector
 from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres

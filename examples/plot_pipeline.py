@@ -78,4 +78,5 @@ sklearn.set_config(enable_metadata_routing=False)
 # %%
 # .. warning::
 #    Without routing, ``pipeline.fit(X, y_noisy, corruptiondetector__X_clean=X_clean, ...)`` runs as well, but hands the
-#    clean set to the last step *as it is*, unscaled; a warning tells of it. See :doc:`/guide/pipelines` for this and other traps.
+#    clean set to the last step *as it is*, unscaled; a warning tells of it. See :doc:`/guide/pipelines` for
+#    this and other traps.
