@@ -2,7 +2,7 @@
 Train any classifier on noisy labels
 ====================================
 
-Two in five of the digits below carry the label of the mirrored class (0 for 9, 1 for 8, ...); 200 others were checked
+Two in five of the digits below carry the label of the mirrored class (0 for 9, 1 for 8, ...); 150 others were checked
 by hand. :class:`~sklearn_cdgd.FilteredClassifier` finds the wrong labels and fits a plain logistic regression to what
 is left. Is that better than to fit all rows as they come, or the checked rows alone?
 """
@@ -10,7 +10,7 @@ is left. Is that better than to fit all rows as they come, or the checked rows a
 # %%
 # The data
 # --------
-# 800 noisy rows, 200 clean ones, and the rest to test on, with their true labels.
+# 600 noisy rows, 150 clean ones, and the rest to test on, with their true labels.
 
 import tempfile
 
@@ -24,8 +24,8 @@ from sklearn_cdgd import CorruptionDetector, FilteredClassifier
 from sklearn_cdgd.datasets import flip_labels
 
 X, y = load_digits(return_X_y=True)
-X, X_test, y, y_test = train_test_split(X / 16, y, train_size=1000, stratify=y, random_state=0)
-X, X_clean, y, y_clean = train_test_split(X, y, test_size=200, stratify=y, random_state=0)
+X, X_test, y, y_test = train_test_split(X / 16, y, train_size=750, stratify=y, random_state=0)
+X, X_clean, y, y_clean = train_test_split(X, y, test_size=150, stratify=y, random_state=0)
 y_noisy, is_corrupted = flip_labels(y, 0.4, random_state=0)
 
 # %%

@@ -69,8 +69,9 @@ ReviewSheetDisplay.from_estimator(detector, X, y_noisy, n_images=15)
 # %%
 # The cleaned-up model
 # --------------------
-# ``net_`` is the network that was trained on the noisy set weighted by alpha, joined by the clean set. On digits that
-# nobody has seen it does much better than the same network trained on the noisy set as it came.
+# ``net_`` is the network that was trained on the noisy set, every row weighted by its probability of being right, and
+# on the clean set. On digits that nobody has seen it does much better than the same network trained on the noisy set
+# as it came.
 
 from sklearn_cdgd import NoisySetDetector
 

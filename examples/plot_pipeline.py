@@ -19,17 +19,24 @@ X, X_clean, y, y_clean = train_test_split(X, y, test_size=80, stratify=y, random
 y_noisy, is_corrupted = flip_labels(y, 0.2, random_state=0)
 
 # %%
-# The network: a plain torch module, without any scaling of its own.
+# The network: a torch module without any scaling of its own, and how to train it.
 
+from skorch import NeuralNetClassifier
 from torch import nn
 
-net = nn.Sequential(nn.Linear(30, 50), nn.ReLU(), nn.Linear(50, 2))
+net = NeuralNetClassifier(
+    nn.Sequential(nn.Linear(30, 50), nn.ReLU(), nn.Linear(50, 2)),
+    criterion=nn.CrossEntropyLoss,
+    optimizer__momentum=0.9,
+    lr=0.1,
+    batch_size=-1,
+    max_epochs=100,
+)
 
 # %%
-# Three things ask for a scaled clean set
-# ---------------------------------------
-# * metadata routing is switched on,
-# * the detector requests ``X_clean`` and ``y_clean`` for its ``fit``,
+# Two things ask for a scaled clean set
+# -------------------------------------
+# * metadata routing is switched on; the detector then asks for ``X_clean`` and ``y_clean`` by itself,
 # * ``transform_input`` names what the steps before it have to transform.
 
 import sklearn
@@ -39,7 +46,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_cdgd import CorruptionDetector
 
 sklearn.set_config(enable_metadata_routing=True)
-detector = CorruptionDetector(net, max_iter=8, random_state=0).set_fit_request(X_clean=True, y_clean=True)
+detector = CorruptionDetector(net, max_iter=8, random_state=0)
 pipeline = make_pipeline(StandardScaler(), detector, transform_input=["X_clean"])
 pipeline.fit(X, y_noisy, X_clean=X_clean, y_clean=y_clean)
 
@@ -71,4 +78,5 @@ sklearn.set_config(enable_metadata_routing=False)
 # %%
 # .. warning::
 #    Without routing, ``pipeline.fit(X, y_noisy, corruptiondetector__X_clean=X_clean, ...)`` runs as well, but hands the
-#    clean set to the last step *as it is*, unscaled. See :doc:`/guide/pipelines` for this and other traps.
+#    clean set to the last step *as it is*, unscaled; a warning tells of it. See :doc:`/guide/pipelines` for
+#    this and other traps.

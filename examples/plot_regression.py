@@ -31,9 +31,9 @@ print(f"{flags.sum()} rows are flagged, {(flags & is_corrupted).sum()} of the {i
 # %%
 # Given and predicted targets
 # ---------------------------
-# A row is flagged when its loss, under networks that were trained without it, is larger than what clean rows have: 95 %
-# of them stay below ``loss_limit_``. Good rows for which the network is poor, or the noise large, are flagged too,
-# and a wrong target that happens to be near the right one is not.
+# A row is flagged when its loss, under networks that were trained without it and a little lowered or raised by alpha,
+# is larger than what clean rows have: 95 % of them stay below ``loss_limit_``. Good rows for which the network is poor,
+# or the noise large, are flagged too, and a wrong target that happens to be near the right one is not.
 
 import matplotlib.pyplot as plt
 

@@ -58,7 +58,7 @@ sklearn.set_config(enable_metadata_routing=True)
 pipeline = make_pipeline(
     TfidfVectorizer(stop_words="english", sublinear_tf=True),
     TruncatedSVD(40, random_state=0),
-    CorruptionDetector(random_state=0).set_fit_request(X_clean=True, y_clean=True),
+    CorruptionDetector(random_state=0),
     transform_input=["X_clean"],
 )
 pipeline.fit(texts, y_noisy, X_clean=texts_clean, y_clean=y_clean)

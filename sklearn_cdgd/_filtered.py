@@ -173,8 +173,7 @@ class FilteredClassifier(ClassifierMixin, _Filtered):
     estimator : classifier
         Any scikit-learn classifier; it is cloned.
     detector : CorruptionDetector, NoisySetDetector, CleanSetDetector
-        Finds the wrong rows; it is cloned. ``task="auto"`` is classification
-        here, whatever the labels look like.
+        Finds the wrong rows; it is cloned. ``task="auto"`` is classification here, whatever the labels look like.
     mode : {"drop", "weight", "relabel"}, default="drop"
         What becomes of the noisy set: ``"drop"`` leaves flagged rows out, ``"weight"`` fits all rows with the
         detector's scores (alpha, for a CorruptionDetector) as sample weights, ``"relabel"`` gives flagged rows the
@@ -194,7 +193,7 @@ class FilteredClassifier(ClassifierMixin, _Filtered):
         Positions of the rows of the noisy set that `estimator_` was fitted to.
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Defined when `X` has string column names.
 
     See Also
@@ -291,8 +290,7 @@ class FilteredRegressor(RegressorMixin, _Filtered):
     estimator : regressor
         Any scikit-learn regressor; it is cloned.
     detector : CorruptionDetector, NoisySetDetector, CleanSetDetector
-        Finds the wrong rows; it is cloned. ``task="auto"`` is
-        regression here, whatever the targets look like.
+        Finds the wrong rows; it is cloned. ``task="auto"`` is regression here, whatever the targets look like.
     mode : {"drop", "weight", "relabel"}, default="drop"
         What becomes of the noisy set: ``"drop"`` leaves flagged rows out, ``"weight"`` fits all rows with the
         detector's scores (alpha, for a CorruptionDetector) as sample weights, ``"relabel"`` gives flagged rows the
@@ -309,7 +307,7 @@ class FilteredRegressor(RegressorMixin, _Filtered):
     sample_indices_ : ndarray of shape (n_kept,)
         Positions of the rows of the noisy set that `estimator_` was fitted to.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Defined when `X` has string column names.
 
     See Also

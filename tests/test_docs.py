@@ -21,7 +21,7 @@ def public_names(module):
         value = getattr(module, name)
         if hasattr(value, "__all__"):
             yield from (f"{name}.{inner}" for inner in value.__all__)
-        else:
+        elif not name.startswith("__"):  # the version
             yield name
 
 
@@ -95,8 +95,8 @@ def test_tables_of_the_benchmarks_are_included(build, tmp_path):
     assert "<paragraph>.6</paragraph>" in page
 
 
-def test_the_example_of_the_readme_runs_as_it_stands(capsys):
-    (example,) = re.findall(r"^.. code-block:: python\n\n((?:    .*\n|\n)+)", (ROOT / "README.rst").read_text(), re.M)
+def test_the_first_example_of_the_readme_runs_as_it_stands(capsys):
+    example, *_ = re.findall(r"^.. code-block:: python\n\n((?:    .*\n|\n)+)", (ROOT / "README.rst").read_text(), re.M)
     exec(compile(re.sub("^    ", "", example, flags=re.M), "README.rst", "exec"), {})
     found, wrong = map(int, re.search(r"(\d+) of (\d+)", capsys.readouterr().out).groups())
     assert found > 0.7 * wrong

@@ -16,6 +16,8 @@ def public_names(module: ModuleType) -> set[str]:
     names = set()
     for name in module.__all__:
         value = getattr(module, name)
+        if name.startswith("__"):  # the version needs no page
+            continue
         names |= public_names(value) if inspect.ismodule(value) else {f"{module.__name__}.{name}"}
     return names
 
