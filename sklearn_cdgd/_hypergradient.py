@@ -209,7 +209,9 @@ class _ReverseSweep:
             The derivative by `state`.
         """
         if last - first <= self.segment:
-            if self.recording is not None and first not in self.watched:
+            if self.recording is not None:
+                if first in self.watched:
+                    self._take_snapshot(state, first, adjoint)
                 return self._pull_recorded(state, after, first, adjoint)
             return self._pull_graph(state, first, last, adjoint)
         # States are stored at the borders of stretches; a stretch longer than a segment is swept in the same way.
@@ -268,6 +270,12 @@ class _ReverseSweep:
         adjoint, share = self.recording.pull(state, weights, rows, seed, adjoint)
         self._leave(rows, share)
         return after, adjoint
+
+    def _take_snapshot(self, state: State, step: int, adjoint: Tensors | None) -> None:
+        """Send the adjoint through the graph of one step for the snapshot alone: watching must not change the result."""
+        grad = self.grad.clone()
+        self._pull_graph(state, step, step + 1, adjoint)
+        self.grad.copy_(grad)
 
     def _pull_graph(self, state: State, first: int, last: int, adjoint: Tensors | None):
         """Hold the graph of all steps from `first` to `last` and send one backward pass through it."""

@@ -14,6 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from ._hypergradient import Snapshot
 from ._influence import influence
+from ._inputs import rows_at_once
 from ._network import Network
 from ._unroll import BatchPlan, State
 
@@ -109,7 +110,7 @@ class AlphaEstimate(NamedTuple):
         ]
         parts = [
             influence(problem.eval_losses, snapshots, *problem.noisy(chunk), n_rows=1)
-            for chunk in torch.arange(len(targets)).split(_CHUNK)
+            for chunk in torch.arange(len(targets)).split(rows_at_once(X, _CHUNK))
         ]
         return torch.cat(parts).cpu().numpy().astype(np.float64)
 

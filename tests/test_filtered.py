@@ -27,7 +27,7 @@ from sklearn_cdgd import (
     FilteredRegressor,
     NoisySetDetector,
 )
-from sklearn_cdgd._base import columns_off
+from sklearn_cdgd._checks import columns_off
 from sklearn_cdgd.datasets import flip_labels
 
 
