@@ -272,7 +272,7 @@ class _ReverseSweep:
         return after, adjoint
 
     def _take_snapshot(self, state: State, step: int, adjoint: Tensors | None) -> None:
-        """Send the adjoint through the graph of one step for the snapshot alone: watching must not change the result."""
+        """Send the adjoint through the graph of one step for the snapshot alone: watching changes no result."""
         grad = self.grad.clone()
         self._pull_graph(state, step, step + 1, adjoint)
         self.grad.copy_(grad)
