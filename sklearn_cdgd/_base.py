@@ -25,7 +25,8 @@ from ._checks import (
 from ._decision import last_of_lost_classes
 from ._inputs import plain_rows, plain_targets, rows_dtype
 from ._lookup import find_rows, same_rows
-from ._network import Network, cloned, memo_of, task_of_net, trains_networks
+from ._nets import cloned, memo_of, task_of_net
+from ._network import Network, trains_networks
 from ._task import Classification, Conclusion, Regression, Task, kind_of, naming
 from ._warnings import warn_user
 

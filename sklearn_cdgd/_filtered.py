@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 from sklearn import get_config
@@ -16,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from ._base import BaseDetector, unwrap
 from ._compat import HasMethods, StrOptions, fit_context
 from ._decision import last_of_lost_classes
+from ._warnings import warn_user
 
 
 def _estimator_has(method):
@@ -117,11 +116,9 @@ class _Filtered(MetaEstimatorMixin, BaseEstimator):
         verified = np.isin(codes[lost], self._codes(y_clean if joined else y[:0]))
         for row, is_verified in zip(lost, verified, strict=True):
             instead = "Only clean rows speak for them now." if is_verified else "The least suspicious of them is kept."
-            warnings.warn(
+            warn_user(
                 f"All {(codes == codes[row]).sum()} rows{self._of_class(row, y)} were found to be wrong. {instead} "
-                "Check some of them, and add clean rows.",
-                UserWarning,
-                stacklevel=4,
+                "Check some of them, and add clean rows."
             )
         flags, scores = flags.copy(), scores.copy()
         flags[lost[~verified]], scores[lost[~verified]] = False, 1.0

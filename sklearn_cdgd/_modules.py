@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterable
@@ -13,6 +14,25 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
+
+# --- random numbers ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device):
+    """Seed torch for the block and put the global generators back afterwards."""
+    with torch.random.fork_rng(devices=[torch.device(device)] if _is_cuda(device) else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def generator_state(device) -> torch.Tensor:
+    return torch.cuda.get_rng_state(device) if _is_cuda(device) else torch.get_rng_state()
+
+
+def _is_cuda(device) -> bool:
+    return device is not None and torch.device(device).type == "cuda"
+
 
 # --- fresh parameters -------------------------------------------------------------------------------------------------
 

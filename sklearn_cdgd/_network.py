@@ -1,7 +1,7 @@
 """From a network of the user's to a pure :class:`~sklearn_cdgd._unroll.Problem`.
 
-The only file that knows skorch. Any net is first turned into a skorch net that nobody else holds; the loss of a row is
-whatever its ``get_loss`` says, evaluated at parameters that are passed in.
+Any net is first turned into a skorch net that nobody else holds (``_nets``); the loss of a row is whatever its
+``get_loss`` says, evaluated at parameters that are passed in.
 """
 
 from __future__ import annotations
@@ -9,30 +9,28 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import inspect
 from collections.abc import Iterable
 
 import numpy as np
 import torch
-from sklearn.base import clone
-from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
+from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetRegressor
 from skorch.utils import to_tensor
 from torch import nn
 
 from ._callbacks import fit_to_data, schedule_of, warn_of_what_is_lost
-from ._default_network import DefaultNetwork, ScaledHuberLoss, robust_scaling, stable_lr, target_units
 from ._inputs import rows_at_once, tensor_of_rows
 from ._modules import (
     Called,
     LazyModule,
-    copies_of_lazy_tensors,
+    generator_state,
     lazy_tensors,
     refuse_once_differentiable,
-    reset,
     second_derivative_error,
+    seeded,
     twice_differentiable,
 )
-from ._optimizers import SGD, Adam, Grouped, Optimizer, Scheduled
+from ._nets import NotApplicableError, applying_to, as_skorch, copyable, fresh_module
+from ._optimizers import Optimizer, differentiable
 from ._unroll import BatchPlan, Problem, State, inner_step
 
 # Rows per forward pass where nothing is differentiated.
@@ -80,13 +78,13 @@ class Network:
         # Embeddings take integers and most other layers do not: only a trial can tell.
         try:
             self._set_up(net, X, X.dtype, targets, seed)
-        except _NotApplicableError as error:
+        except NotApplicableError as error:
             if X.dtype != np.int64:
                 raise
             try:
                 self._set_up(net, X, np.float32, targets, seed)
-            except _NotApplicableError as other:
-                raise _NotApplicableError(f"{error} (X holds integers. As float32: {other.__cause__})") from other
+            except NotApplicableError as other:
+                raise NotApplicableError(f"{error} (X holds integers. As float32: {other.__cause__})") from other
         warn_of_what_is_lost(self._net, self._schedule)
 
     def _set_up(self, net, X, dtype, targets, seed) -> None:
@@ -95,17 +93,17 @@ class Network:
         picked = np.resize(np.arange(len(targets)), 2)
         two_rows = X[picked], targets[picked]
         sample = tensor_of_rows(two_rows[0], dtype, "cpu")(None)
-        self._spec = _as_skorch(_copyable(net, sample), X, sample, targets, self.n_classes)
-        with _seeded(seed, self._spec.device):
+        self._spec = as_skorch(copyable(net, sample), X, sample, targets, self.n_classes)
+        with seeded(seed, self._spec.device):
             self._net = copy.deepcopy(self._spec).initialize()
             if lazy_tensors(self._net.module_):
                 self._spec.set_params(module=LazyModule(self._spec.module, sample).build)
-                with _applying_to(sample, self.n_classes):
+                with applying_to(sample, self.n_classes):
                     self._net = copy.deepcopy(self._spec).initialize()
             fit_to_data(self._net, X, targets)
         self._spec.set_params(**{f"module__{k}": v for k, v in self._net.get_params_for("module").items()})
         self._losses = _RowLosses(self._net)
-        self.optimizer = _differentiable(self._net)
+        self.optimizer = differentiable(self._net.optimizer_, self._trained())
         self._schedule, self._n_scheduled = schedule_of(self._net), self.plan(len(targets), seed).n_steps
         self._optimizer_of(len(targets))  # a schedule that fails does so here
         self._params, self._buffers = _names(self._losses)
@@ -135,8 +133,8 @@ class Network:
 
     def initialize(self, seed: int):
         """Return fresh parameters and buffers, a function of the seed alone."""
-        with _seeded(seed, self._net.device):
-            module = _fresh_module(self._net)
+        with seeded(seed, self._net.device):
+            module = fresh_module(self._net)
         tensors = dict(module.named_parameters(prefix="module")) | dict(module.named_buffers(prefix="module"))
         pick = lambda names: tuple(tensors[name].detach().to(self._net.device).clone() for name in names)  # noqa: E731
         return pick(self._params), pick(self._buffers)
@@ -172,7 +170,7 @@ class Network:
             self._optimizer_of(len(noisy[1])),
             self._data_set(*noisy),
             self._data_set(*clean),
-            functools.partial(_seeded, device=self.device) if self._stochastic else contextlib.nullcontext,
+            functools.partial(seeded, device=self.device) if self._stochastic else contextlib.nullcontext,
         )
 
     def plan(self, n_rows: int, seed: int) -> BatchPlan:
@@ -181,6 +179,9 @@ class Network:
         batch_size = options.get("batch_size", self._net.batch_size)
         return BatchPlan(n_rows, batch_size, self._net.max_epochs, seed, shuffle=bool(options.get("shuffle", True)))
 
+    def _trained(self) -> Iterable[torch.Tensor]:
+        return (p for p in self._net.module_.parameters() if p.requires_grad)
+
     def _optimizer_of(self, n_rows: int) -> Optimizer:
         """Return the update rule of a training on `n_rows` rows, with its learning rate for every step."""
         if self._schedule is None:
@@ -188,7 +189,7 @@ class Network:
         plan = self.plan(n_rows, 0)
         # A schedule made for the steps of the noisy set may end there; judges may have the clean rows too.
         lrs = self._schedule.learning_rates(plan.n_epochs, plan.steps_per_epoch, self._n_scheduled)
-        return _differentiable(self._net, lrs.to(self.device))
+        return differentiable(self._net.optimizer_, self._trained(), lrs.to(self.device))
 
     def row_losses(self, state: State, X, targets) -> np.ndarray:
         """Return the loss of every row under the trained state."""
@@ -212,7 +213,7 @@ class Network:
         return outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs
 
     def _probabilities(self, net: NeuralNet, parts: Iterable[torch.Tensor]) -> np.ndarray:
-        with _seeded(0, self._net.device):  # a DataLoader draws from the global generator
+        with seeded(0, self._net.device):  # a DataLoader draws from the global generator
             probabilities = np.concatenate([net.predict_proba(part.cpu()) for part in parts]).astype(np.float64)
         # A net may have more outputs than there are classes in the data.
         probabilities = probabilities[:, : self.n_classes]
@@ -220,7 +221,7 @@ class Network:
 
     def fitted(self, state: State) -> NeuralNet:
         """Return a skorch net that holds the trained state and shares nothing with this object."""
-        with _seeded(0, self._net.device):
+        with seeded(0, self._net.device):
             net = copy.deepcopy(self._spec).initialize()
         tensors = dict(net.module_.named_parameters(prefix="module")) | dict(net.module_.named_buffers(prefix="module"))
         ours = dict(self._net.module_.named_parameters(prefix="module"))
@@ -258,7 +259,7 @@ class Network:
         if not isinstance(self._net, NeuralNetRegressor):
             return
         X, y = self._data_set(X, targets)(None)
-        with _seeded(seed, self.device), torch.no_grad(), _applying_to(X, self.n_classes):
+        with seeded(seed, self.device), torch.no_grad(), applying_to(X, self.n_classes):
             output = self._net.infer(X.clone())
         if output.shape != y.shape:
             raise ValueError(
@@ -272,11 +273,11 @@ class Network:
         """Run two rows through the net, so that what cannot work fails before any training starts."""
         X, y = self._data_set(*two_rows)(None)
         params, buffers = self.initialize(seed)
-        with _seeded(seed, self.device), _applying_to(X, self.n_classes), Called() as called:
-            before, trial = _generator_state(self.device), X.clone()
+        with seeded(seed, self.device), applying_to(X, self.n_classes), Called() as called:
+            before, trial = generator_state(self.device), X.clone()
             losses, after = self.train_losses(params, buffers, trial, y)
             # A net that draws no random number needs no seed per step, a buffer that training leaves alone no copy.
-            self._stochastic = not torch.equal(before, _generator_state(self.device))
+            self._stochastic = not torch.equal(before, generator_state(self.device))
         self._losses.writes_to_input = trial._version > 0
         self._losses.kernels = twice_differentiable(self._net.module_, called.functions)
         if not torch.isfinite(losses).all():
@@ -331,168 +332,9 @@ class _RowLosses(nn.Module):
         return losses.flatten(1).mean(1) if losses.dim() > 1 else losses
 
 
-def task_of_net(net) -> str | None:
-    """Return what a skorch net is for, ``None`` if that is for its targets to say."""
-    if isinstance(net, NeuralNetRegressor):
-        return "regression"
-    return "classification" if isinstance(net, NeuralNetClassifier | NeuralNetBinaryClassifier) else None
-
-
-def _as_skorch(net, X, sample, targets, n_classes) -> NeuralNet:
-    """Return an uninitialised skorch net of our own; `sample` is a tensor of two rows of X."""
-    if net is None:
-        return _default_net(X, targets, n_classes)
-    if isinstance(net, type) and issubclass(net, NeuralNet):
-        raise TypeError(
-            f"net must be an instance of a skorch net; got the class {net.__name__}. Call it with a module."
-        )
-    if isinstance(net, NeuralNet):
-        net = clone(net).set_params(verbose=0)
-        if isinstance(net, NeuralNetBinaryClassifier) and n_classes is not None and n_classes > 2:
-            raise ValueError(
-                f"net is a NeuralNetBinaryClassifier, but y has {n_classes} classes. Use NeuralNetClassifier."
-            )
-        return net
-    if isinstance(net, nn.Module) or (isinstance(net, type) and issubclass(net, nn.Module)) or inspect.isroutine(net):
-        return _wrap_module(net, sample, targets, n_classes, _DEFAULTS | _batch_size(X))
-    raise TypeError(
-        "net must be None, a skorch NeuralNet, or a torch nn.Module (class, instance or a function that returns one); "
-        f"got {type(net).__name__}."
-    )
-
-
-def _default_net(X, targets, n_classes) -> NeuralNet:
-    """Return a net with one hidden layer and a learning rate that suits the data."""
-    center, scale = robust_scaling(X)
-    options = _DEFAULTS | _batch_size(X)
-    options |= {"lr": stable_lr(X, center, scale), "module__center": center, "module__scale": scale}
-    if n_classes is not None:
-        return NeuralNetClassifier(DefaultNetwork, module__n_outputs=n_classes, **options)
-    target_center, target_scale = target_units(targets)
-    options |= {
-        # The curvature of a squared error is four times that of a cross-entropy with two classes.
-        "lr": options["lr"] / 4,
-        "criterion": ScaledHuberLoss,
-        "criterion__scale": target_scale,
-        "module__target_center": target_center,
-        "module__target_scale": target_scale,
-    }
-    return NeuralNetRegressor(DefaultNetwork, module__n_outputs=len(target_scale), **options)
-
-
-def _wrap_module(module, sample, targets, n_classes, options) -> NeuralNet:
-    """Choose the criterion that suits what a plain module returns for two rows."""
-    if n_classes is None:
-        options |= {"criterion": ScaledHuberLoss, "criterion__scale": target_units(targets)[1]}
-        return NeuralNetRegressor(copy.deepcopy(module), **options)
-    net = NeuralNetClassifier(copy.deepcopy(module), **options)
-    with _seeded(0, net.device), torch.no_grad(), _applying_to(sample, n_classes):
-        output = net.initialize().infer(sample.clone())
-        if not isinstance(output, torch.Tensor):
-            raise TypeError(
-                f"a plain module must return one tensor; got {type(output).__name__}. Wrap it in a skorch net"
-            )
-    if output.shape in {(2,), (2, 1)} and n_classes == 2:
-        options |= {"criterion": nn.BCEWithLogitsLoss}
-        return NeuralNetBinaryClassifier(copy.deepcopy(module), **options)
-    if output.dim() != 2 or output.shape[1] != n_classes:
-        raise ValueError(
-            f"net returns an output of shape {tuple(output.shape)} for two rows, but y and y_clean have {n_classes} "
-            "classes. "
-            f"The module must end in {n_classes} outputs."
-        )
-    are_probabilities = (output >= 0).all() and torch.allclose(output.sum(1), torch.ones(2).to(output))
-    options |= {"criterion": nn.NLLLoss} if are_probabilities else {}
-    return NeuralNetClassifier(copy.deepcopy(module), **options)
-
-
-def _batch_size(X) -> dict[str, int]:
-    """Return the batch size of a net that does not say how it wants to be trained: what sparse rows it holds dense."""
-    return {"batch_size": rows_at_once(X, _DEFAULTS["batch_size"])}
-
-
 def _chunks(X) -> Iterable[torch.Tensor]:
     """Split all row numbers into parts for one forward pass each."""
     return torch.arange(X.shape[0]).split(rows_at_once(X, _CHUNK))
-
-
-class _NotApplicableError(ValueError):
-    """A net cannot be applied to rows of this form."""
-
-
-def _what(n_classes: int | None) -> str:
-    return "numbers as targets" if n_classes is None else f"{n_classes} classes"
-
-
-@contextlib.contextmanager
-def _applying_to(X, n_classes):
-    """Turn whatever a module or a criterion raises into an error that says what was tried."""
-    try:
-        yield
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise _NotApplicableError(
-            f"net could not be applied to two rows of X, of shape {(2, *X.shape[1:])}, with {_what(n_classes)}: "
-            f"{error}. "
-            "Check the inputs and outputs of the module, and that the criterion takes its output."
-        ) from error
-
-
-# What a net that does not say how it wants to be trained gets.
-_DEFAULTS = dict(
-    criterion=nn.CrossEntropyLoss,
-    lr=0.4,
-    optimizer=torch.optim.SGD,
-    optimizer__momentum=0.9,
-    batch_size=1000,
-    max_epochs=150,
-    train_split=None,
-    verbose=0,
-)
-
-
-def _fresh_module(net: NeuralNet) -> nn.Module:
-    """Return a newly initialised module.
-
-    A class or a function is called again. An instance stands for its architecture: layers that know how to reset
-    their parameters do, except frozen ones.
-    """
-    module = net.module
-    if not isinstance(module, nn.Module):
-        return net.initialized_instance(module, net.get_params_for("module"))
-    module = copy.deepcopy(module)
-    reset(module)
-    return module
-
-
-def _copyable(net, sample):
-    """Return a net in which an instance with lazy layers, which torch cannot copy, is a function."""
-    if isinstance(net, NeuralNet) and isinstance(net.module, nn.Module) and lazy_tensors(net.module):
-        return type(net)(**net.get_params(deep=False) | {"module": LazyModule(net.module, sample).build})
-    if isinstance(net, nn.Module) and lazy_tensors(net):
-        return LazyModule(net, sample).build
-    return net
-
-
-def memo_of(net) -> dict:
-    """Return the memo without which `copy.deepcopy` fails on a net that holds an instance with lazy layers."""
-    module = _module_of(net)
-    return copies_of_lazy_tensors(module) if isinstance(module, nn.Module) else {}
-
-
-def cloned(net):
-    """Return scikit-learn's clone of what may be a net, also where it holds an instance with lazy layers."""
-    memo = memo_of(net)
-    if not memo:
-        return clone(net, safe=False)
-    module = copy.deepcopy(_module_of(net), memo)
-    if not isinstance(net, NeuralNet):
-        return module
-    options = {k: clone(v, safe=False) for k, v in net.get_params(deep=False).items() if k != "module"}
-    return type(net)(module=module, **options)
-
-
-def _module_of(net):
-    return net.module if isinstance(net, NeuralNet) else net
 
 
 def _names(losses: _RowLosses) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -501,59 +343,3 @@ def _names(losses: _RowLosses) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not params:
         raise ValueError("net has no parameter that requires a gradient, so there is nothing to train.")
     return params, buffers
-
-
-def _differentiable(net: NeuralNet, lrs: torch.Tensor | None = None) -> Optimizer:
-    """Return the pure twin of the net's optimiser; `lrs` has a row per parameter group and a column per step."""
-    places = {id(p): n for n, p in enumerate(p for p in net.module_.parameters() if p.requires_grad)}
-    rules, members = [], []
-    for n, group in enumerate(net.optimizer_.param_groups):
-        # The optimiser may hold parameters of the criterion and frozen ones too; neither are trained.
-        own = tuple(sorted(places[id(p)] for p in group["params"] if id(p) in places))
-        rule = _rule(type(net.optimizer_), group)
-        if own:
-            rules.append(rule if lrs is None else Scheduled(rule, lrs[n]))
-            members.append(own)
-    if members == [tuple(range(len(places)))]:
-        return rules[0]
-    return Grouped(tuple(rules), tuple(members))
-
-
-def _rule(optimizer: type, group: dict) -> Optimizer:
-    """Return the pure twin of an optimiser's treatment of one parameter group."""
-    if optimizer not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
-        raise ValueError(
-            f"net trains with {optimizer.__name__}, which cannot be differentiated through. Use "
-            "optimizer=torch.optim.SGD, torch.optim.Adam or torch.optim.AdamW."
-        )
-    for option in ("dampening", "maximize", "amsgrad"):
-        if group.get(option):
-            raise ValueError(
-                f"net trains with {optimizer.__name__}({option}={group[option]}), which is not supported. Leave it out."
-            )
-    lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
-    if optimizer is torch.optim.SGD:
-        return SGD(lr, group["momentum"], weight_decay, group["nesterov"])
-    if group["eps"] < 1e-15:  # its square must not vanish in float32
-        raise ValueError(
-            f"net trains with {optimizer.__name__}(eps={group['eps']}), which cannot be differentiated through where a "
-            "gradient is zero. Use eps=1e-8."
-        )
-    beta1, beta2 = group["betas"]
-    return Adam(lr, (float(beta1), float(beta2)), group["eps"], weight_decay, group["decoupled_weight_decay"])
-
-
-@contextlib.contextmanager
-def _seeded(seed: int, device):
-    """Seed torch for the block and put the global generators back afterwards."""
-    with torch.random.fork_rng(devices=[torch.device(device)] if _is_cuda(device) else []):
-        torch.manual_seed(seed)
-        yield
-
-
-def _generator_state(device) -> torch.Tensor:
-    return torch.cuda.get_rng_state(device) if _is_cuda(device) else torch.get_rng_state()
-
-
-def _is_cuda(device) -> bool:
-    return device is not None and torch.device(device).type == "cuda"

@@ -8,6 +8,7 @@ set of hyperparameters; everything that changes during training is in the state 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -128,14 +129,6 @@ class Adam:
         return params, (*first, *second, count)
 
 
-@dataclass(frozen=True)
-class AdamW(Adam):
-    """`Adam` with the defaults of `torch.optim.AdamW`."""
-
-    weight_decay: float = 0.01
-    decoupled_weight_decay: bool = True
-
-
 def _minus(p: Tensor, lr: float | Tensor, step: Tensor) -> Tensor:
     """Return ``p - lr * step``, rounded as torch's own optimisers do."""
     if isinstance(lr, Tensor):
@@ -220,3 +213,60 @@ class Scheduled:
 
 def _pick(tensors: Tensors, places: tuple[int, ...]) -> Tensors:
     return tuple(tensors[n] for n in places)
+
+
+def differentiable(optimizer: torch.optim.Optimizer, params: Iterable[Tensor], lrs: Tensor | None = None) -> Optimizer:
+    """Return the pure twin of an optimiser of torch's.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.SGD, Adam or AdamW
+    params : iterable of Tensor
+        The parameters that are trained. The optimiser may hold others too.
+    lrs : Tensor of shape (n_groups, n_steps) or None, default=None
+        The learning rate of every parameter group at every step; ``None`` keeps those of the optimiser.
+
+    Returns
+    -------
+    Optimizer
+
+    Raises
+    ------
+    ValueError
+        If there is no twin.
+    """
+    places = {id(p): n for n, p in enumerate(params)}
+    rules, members = [], []
+    for n, group in enumerate(optimizer.param_groups):
+        own = tuple(sorted(places[id(p)] for p in group["params"] if id(p) in places))
+        rule = _rule(type(optimizer), group)
+        if own:
+            rules.append(rule if lrs is None else Scheduled(rule, lrs[n]))
+            members.append(own)
+    if members == [tuple(range(len(places)))]:
+        return rules[0]
+    return Grouped(tuple(rules), tuple(members))
+
+
+def _rule(optimizer: type, group: dict) -> Optimizer:
+    """Return the pure twin of an optimiser's treatment of one parameter group."""
+    if optimizer not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+        raise ValueError(
+            f"net trains with {optimizer.__name__}, which cannot be differentiated through. Use "
+            "optimizer=torch.optim.SGD, torch.optim.Adam or torch.optim.AdamW."
+        )
+    for option in ("dampening", "maximize", "amsgrad"):
+        if group.get(option):
+            raise ValueError(
+                f"net trains with {optimizer.__name__}({option}={group[option]}), which is not supported. Leave it out."
+            )
+    lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
+    if optimizer is torch.optim.SGD:
+        return SGD(lr, group["momentum"], weight_decay, group["nesterov"])
+    if group["eps"] < 1e-15:  # its square must not vanish in float32
+        raise ValueError(
+            f"net trains with {optimizer.__name__}(eps={group['eps']}), which cannot be differentiated through where a "
+            "gradient is zero. Use eps=1e-8."
+        )
+    beta1, beta2 = group["betas"]
+    return Adam(lr, (float(beta1), float(beta2)), group["eps"], weight_decay, group["decoupled_weight_decay"])

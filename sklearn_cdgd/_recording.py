@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from ._optimizers import Tensors
 from ._unroll import BatchPlan, Problem, State, inner_step
+from ._warnings import warn_user
 
 
 class RecordingError(RuntimeError):
@@ -144,9 +145,7 @@ def record(problem: Problem, plan: BatchPlan, alpha: Tensor, *, compile: bool = 
         try:
             return Recording(problem, plan, alpha, compile=True)
         except RecordingError as error:
-            warnings.warn(
-                f"The inner steps could not be compiled and run uncompiled: {error}", UserWarning, stacklevel=2
-            )
+            warn_user(f"The inner steps could not be compiled and run uncompiled: {error}")
     try:
         return Recording(problem, plan, alpha)
     except RecordingError:

@@ -56,7 +56,7 @@ def skorch_problem(module, X, n_clean=5, **optimizer):
 def brief(cls=CorruptionDetector, **options):
     """Return a detector that is done in a moment, with a network for three columns and two classes."""
     if cls is CorruptionDetector:
-        options = {"max_iter": 2, "n_inits": 1, "n_judges": 1, "cv": None} | options
+        options = {"max_iter": 2, "cv": None} | options
     net = NeuralNetClassifier(
         three_columns, criterion=nn.CrossEntropyLoss, lr=0.5, batch_size=-1, max_epochs=5, verbose=0
     )

@@ -50,7 +50,7 @@ def quick(**options):
         max_epochs=5,
         batch_size=-1,
     )
-    return CorruptionDetector(**({"net": net, "max_iter": 4, "cv": None, "n_judges": 1, "random_state": 0} | options))
+    return CorruptionDetector(**({"net": net, "max_iter": 4, "cv": None, "random_state": 0} | options))
 
 
 def mean_alpha(detector, X, y):

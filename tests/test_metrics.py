@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_cdgd import FilteredClassifier, NoisySetDetector
+from sklearn_cdgd import CorruptionDetector, FilteredClassifier, NoisySetDetector
 from sklearn_cdgd.metrics import make_clean_scorer, make_detection_scorer
 
 
@@ -54,6 +54,20 @@ def test_truth_is_found_by_value(container, spheres):
     rows = [50, 3, 4, 4, 7]
     some = X.iloc[rows] if hasattr(X, "iloc") else [X[n] for n in rows]
     np.testing.assert_array_equal(scorer._known(some, y[rows]), is_corrupted[rows])
+
+
+@pytest.mark.parametrize(("response", "least"), [("flags", 0.7), ("scores", 0.4)])
+def test_held_out_pairs_are_scored_in_cross_validation(response, least, spheres):
+    """The folds that a detector is scored on were not in its fit: every pair gets an estimate, and no warning.
+
+    alpha is a weak score after four outer steps, but better than chance (0.3).
+    """
+    X, y, X_clean, y_clean, is_corrupted = spheres(n_noisy=200, n_features=2, rate=0.3)
+    metric = f1_score if response == "flags" else average_precision_score
+    scorer = make_detection_scorer(metric, response=response, truth=(X, y, is_corrupted))
+    clean = {"X_clean": (X_clean,), "y_clean": (y_clean,)}
+    found = cross_val_score(CorruptionDetector(max_iter=4, random_state=0), X, y, cv=2, scoring=scorer, params=clean)
+    assert (found > least).all()  # flagging all: F1 0.46
 
 
 @pytest.mark.filterwarnings("ignore:All .* rows of class .* were found to be wrong:UserWarning")

@@ -208,6 +208,10 @@ class NoReduction(nn.Module):
         return nn.functional.cross_entropy(output, y)
 
 
+def frozen():
+    return nn.Linear(4, 3).requires_grad_(False)
+
+
 class Opaque(torch.optim.Rprop):
     pass
 
@@ -241,6 +245,7 @@ class Opaque(torch.optim.Rprop):
         (nn.Linear(4, 2), ValueError, r"output of shape \(2, 2\) for two rows, but .* 3 classes"),
         (skorch_net(linear(2)), ValueError, "could not be applied to two rows.*with 3 classes"),
         (nn.Sequential(nn.Flatten()), ValueError, "empty parameter list"),
+        (skorch_net(frozen), ValueError, "no parameter that requires a gradient, so there is nothing to train"),
         (skorch_net(linear, criterion=nn.NLLLoss), ValueError, "pass criterion=torch.nn.CrossEntropyLoss"),
     ],
     ids=lambda value: None if not isinstance(value, str) else value[:20],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
-from sklearn_cdgd._optimizers import SGD, Adam, AdamW, Grouped
+from sklearn_cdgd._optimizers import SGD, Adam, Grouped, differentiable
 
 
 def twenty_steps(reference, rule, dtype):
@@ -48,7 +50,13 @@ def test_sgd_equals_torch_bit_for_bit(options, dtype):
     [{}, {"betas": (0.5, 0.9)}, {"betas": (0.0, 0.99)}, {"weight_decay": 0.1}, {"eps": 1e-7}],
     ids=str,
 )
-@pytest.mark.parametrize(("rule", "reference"), [(Adam, torch.optim.Adam), (AdamW, torch.optim.AdamW)])
+@pytest.mark.parametrize(
+    ("rule", "reference"),
+    [
+        (Adam, torch.optim.Adam),
+        (functools.partial(Adam, weight_decay=0.01, decoupled_weight_decay=True), torch.optim.AdamW),
+    ],
+)
 def test_adam_agrees_with_torch(rule, reference, options, dtype):
     for a, b in twenty_steps(lambda params: reference(params, lr=0.1, **options), rule(0.1, **options), dtype):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
@@ -79,3 +87,20 @@ def test_groups_equal_those_of_torch():
     assert [t.shape for t in state] == [(1,), (3,), (1,), (3,), (), (2,)]
     after, state = mixed.update(params, params, state)
     torch.testing.assert_close([p[0].item() for p in after], [0.9] * 3)
+
+
+@pytest.mark.parametrize("reference", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_the_twin_has_the_defaults_of_its_optimizer(reference):
+    """Also where the optimiser holds parameters that are not trained."""
+    generator = torch.Generator().manual_seed(0)
+    ours = (torch.randn(4, generator=generator, dtype=torch.float64),)
+    theirs = [ours[0].clone().requires_grad_()]
+    optimizer = reference([torch.zeros(2), *theirs], lr=0.1)
+    rule = differentiable(optimizer, theirs)
+    state = rule.init(ours)
+    for _ in range(5):
+        grads = (torch.randn(4, generator=generator, dtype=torch.float64),)
+        theirs[0].grad = grads[0].clone()
+        optimizer.step()
+        ours, state = rule.update(ours, grads, state)
+    torch.testing.assert_close(ours[0], theirs[0].detach(), rtol=1e-5, atol=1e-5)

@@ -55,7 +55,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 
 def quick(cls=CorruptionDetector, **options):
     if cls is CorruptionDetector:
-        options = {"max_iter": 2, "n_inits": 1, "n_judges": 1, "cv": None} | options
+        options = {"max_iter": 2, "cv": None} | options
     return cls(random_state=0, **options)
 
 

@@ -37,7 +37,7 @@ def linear_problem(n_noisy=150, n_clean=50, n_outputs=1, seed=0):
 
 def quick(cls, **options):
     if cls is CorruptionDetector:
-        options = {"max_iter": 4, "n_inits": 1} | options
+        options = {"max_iter": 4} | options
     return cls(random_state=0, **options)
 
 

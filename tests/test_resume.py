@@ -142,7 +142,7 @@ class TestWarmStart:
     def test_regression(self, arrays):
         X, _, X_clean, _ = arrays
         rows = X, X[:, :2] + 1, X_clean, X_clean[:, :2] + 1
-        options = dict(net=lambda: mlp(3, 2), n_inits=1, n_judges=1, random_state=0, cv=None)
+        options = dict(net=lambda: mlp(3, 2), random_state=0, cv=None)
         whole = CorruptionDetector(max_iter=3, **options).fit(*rows)
         parts = CorruptionDetector(max_iter=1, warm_start=True, **options).fit(*rows).set_params(max_iter=3).fit(*rows)
         np.testing.assert_array_equal(parts.alpha_, whole.alpha_)
