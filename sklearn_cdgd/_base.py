@@ -119,6 +119,10 @@ class BaseDetector(BaseEstimator, ABC):
     def _new_flags(self, X: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return True for every pair, none of which was in the noisy set, that is held to be corrupted."""
 
+    def _sureness(self) -> dict[str, np.ndarray]:
+        """Return columns of the review table that say how sure the flags are."""
+        return {}
+
     @abstractmethod
     def _review_order(self) -> tuple[np.ndarray, ...]:
         """Return sort keys over the training rows, the first the most important; small = suspicious."""
@@ -226,7 +230,8 @@ class BaseDetector(BaseEstimator, ABC):
         frame : pandas.DataFrame with n_noisy rows
             On the index of the noisy set: the score (`alpha` or `score`), `is_corrupted`, `given_label`,
             `suggested_label` and its `suggested_probability` (`given_target` and `predicted_target` where y is no
-            label; numbered if a row has several), and the `loss` of what was given.
+            label; numbered if a row has several), and the `loss` of what was given. CorruptionDetector adds
+            `flag_frequency` and `p_value`.
 
         Raises
         ------
@@ -243,6 +248,7 @@ class BaseDetector(BaseEstimator, ABC):
             "is_corrupted": self._training_flags(),
             **self._task.columns(self._targets, self._answers),
             "loss": self.loss_,
+            **self._sureness(),
         }
         return pd.DataFrame(columns, index=self._index)
 

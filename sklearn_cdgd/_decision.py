@@ -28,6 +28,57 @@ def loss_limit(clean_losses: np.ndarray, share: float = 0.95) -> float:
     return float(np.quantile(clean_losses, share))
 
 
+def flag_by_p_value(p_values: np.ndarray, fdr: float) -> np.ndarray:
+    """Flag rows so that the expected share of right rows among the flagged is at most `fdr`.
+
+    The procedure of Benjamini and Hochberg, with Storey's estimate of the share of right rows.
+    """
+    n_rows = len(p_values)
+    ordered = np.sort(p_values)
+    passing = np.flatnonzero(ordered * share_of_right(p_values) <= fdr * np.arange(1, n_rows + 1) / n_rows)
+    return p_values <= (ordered[passing[-1]] if len(passing) else -1.0)
+
+
+def share_of_right(p_values: np.ndarray) -> float:
+    """Estimate the share of right rows from the p-values above 0.5, where hardly any wrong row is (Storey 2002)."""
+    return min(1.0, 2 * (1 + (p_values > 0.5).sum()) / len(p_values))
+
+
+def conformal_p_values(
+    scores: np.ndarray, clean_scores: np.ndarray, clean_folds: np.ndarray, groups=None, clean_groups=None
+) -> np.ndarray:
+    """Return for every noisy row the share of clean rows that look as bad (arXiv 2104.08279).
+
+    If the row is right and drawn like the clean rows, a value below p comes up with probability p at most.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_folds, n_noisy)
+        Large = keep; by networks that know neither the row nor the clean fold.
+    clean_scores : ndarray of shape (n_clean,)
+        By networks of the same kind that do not know the fold of the row.
+    clean_folds : ndarray of shape (n_clean,)
+    groups, clean_groups : ndarray of shape (n_noisy,) and (n_clean,), or None
+        Rows are compared with clean rows of their group.
+
+    Returns
+    -------
+    p_values : ndarray of shape (n_noisy,)
+        In (0, 1]; 1 where the group has no clean row. No p-value is below one over the number of clean rows plus one.
+    """
+    if groups is None:
+        groups, clean_groups = np.zeros(scores.shape[1]), np.zeros(len(clean_scores))
+    p_values = np.ones(scores.shape[1])
+    for group in np.unique(groups):
+        rows, n_clean = groups == group, (clean_groups == group).sum()
+        as_bad = np.zeros(rows.sum())
+        for fold, of_fold in enumerate(scores):
+            known = np.sort(clean_scores[(clean_groups == group) & (clean_folds == fold)])
+            as_bad += np.searchsorted(known, of_fold[rows], side="right")
+        p_values[rows] = (1 + as_bad) / (1 + n_clean)
+    return p_values
+
+
 def last_of_lost_classes(flags: np.ndarray, scores: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return the position of the least suspicious row of every class whose rows are all flagged.
 

@@ -38,10 +38,13 @@ class DefaultNetwork(nn.Module):
         self.hidden = nn.Linear(len(self.center), n_hidden)
         self.output = nn.Linear(n_hidden, n_outputs)
 
-    def forward(self, X):
+    def scaled(self, X):
+        """Return what the hidden layer sees of rows."""
         # Far outliers overflow to infinity, and times the factor 0 of a constant column to NaN.
-        Z = smooth_clip(torch.nan_to_num((X.flatten(1) - self.center) * self.scale, nan=0.0))
-        output = self.output(torch.relu(self.hidden(Z)))
+        return smooth_clip(torch.nan_to_num((X.flatten(1) - self.center) * self.scale, nan=0.0))
+
+    def forward(self, X):
+        output = self.output(torch.relu(self.hidden(self.scaled(X))))
         return output if self.target_scale is None else output * self.target_scale + self.target_center
 
 

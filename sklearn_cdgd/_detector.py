@@ -8,16 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
 from ._cache import recall
 from ._checks import refuse_nan
 from ._compat import CallbackSupportMixin, HasMethods, Interval, StrOptions, fit_context
-from ._decision import flag_by_threshold
+from ._decision import flag_by_p_value, flag_by_threshold, share_of_right
 from ._network import Network, trains_networks
 from ._new_pairs import AlphaEstimate
 from ._objective import OuterObjective
 from ._outer import OuterState, learn_alpha
+from ._report import report_of
+from ._task import Conclusion
 from ._tasks import FitTasks, Progress
 from ._verdict import Verdict, deal, judge, judge_plainly, leaving_out
 from ._warm_start import Start, digest, of_all_rows, start_after
@@ -26,6 +29,7 @@ from ._warnings import warn_user
 # What no training depends on: read when predict is called, or already in the seed and the checked data.
 _NOT_TRAINED_BY = {
     "clean_fraction",
+    "fdr",
     "loss_limit",
     "memory",
     "method",
@@ -77,10 +81,11 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         instance stands for its architecture: its layers are initialised afresh before every training, except frozen
         ones.
         ``None`` builds a network with one hidden layer that scales its input itself.
-    method : {"trained", "alpha"}, default="trained"
+    method : {"trained", "alpha", "conformal"}, default="trained"
         What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose given label the networks trained with alpha hold to be
         wrong, or in regression rows whose loss is above `loss_limit`; ``"alpha"`` (CDGD_alpha) rows with alpha below
-        `threshold`. Read when ``predict`` is called.
+        `threshold`; ``"conformal"`` rows of the noisy set with small p-values, so that no more than `fdr` of the
+        flagged rows are right on average. Read when ``predict`` is called.
     task : {"auto", "classification", "regression"}, default="auto"
         What y holds. ``"auto"`` goes by the kind of net, and else by y: numbers that are not whole, more than 20
         different ones of which the average one stands in fewer than ten rows, or several columns are regression. A net
@@ -92,6 +97,11 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         best expected F1. Read when ``predict`` is called.
     threshold : float, default=0.5
         In [0, 1]; used by ``method="alpha"``. Read when ``predict`` is called, so no new fit is needed to change it.
+    fdr : float, default=0.1
+        In (0, 1); used by ``method="conformal"``: the false discovery rate, the expected share of right rows among the
+        flagged ones. It holds if clean rows are drawn like the right rows of the noisy set. A p-value cannot be below
+        one over the number of clean rows plus one, so small rates need clean rows; a warning says how many. Read when
+        ``predict`` is called.
     max_iter : int, default=24
         Number of outer steps. Each trains the network once from a fresh initialisation, and moves alpha once. With
         `warm_start` those of earlier fits count.
@@ -172,10 +182,20 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Labels of either set, sorted.
     n_iter_ : int
         Number of outer steps taken.
+    p_values_ : ndarray of shape (n_noisy,) or None
+        Conformal p-value of every noisy row: the share of clean rows that look as bad to networks that know neither
+        (arXiv 2104.08279). Classes with at least 200 clean rows are compared with these only. ``None`` with ``cv=None``
+        or ``clean_cv=None``, where no networks are kept from rows.
+    flag_frequency_ : ndarray of shape (n_noisy,) or None
+        In [0, 1]: the share of the judging networks, each with its say, that would flag the row if asked alone. Every
+        one has an initialisation of its own; in the middle are the coin tosses. ``None`` with ``cv=None``.
     interrupted_ : bool
         Whether learning alpha was interrupted before it had taken `max_iter` outer steps.
     clean_loss_curve_ : ndarray of shape (`n_iter_`,)
         Clean loss, averaged over the inner training, at every outer step.
+    validation_loss_curve_ : ndarray of shape (`n_iter_`,)
+        Loss of the clean rows that alpha is learnt without, at the end of the inner training, at every outer step. If
+        it rises, the clean set is overfitted. NaN with ``clean_cv=None``.
     n_features_in_ : int
         Number of features (size of the second axis).
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -222,8 +242,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         "net": "no_validation",
         "task": [StrOptions({"auto", "classification", "regression"})],
         "loss_limit": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "method": [StrOptions({"trained", "alpha"})],
+        "method": [StrOptions({"trained", "alpha", "conformal"})],
         "threshold": [Interval(Real, 0, 1, closed="both")],
+        "fdr": [Interval(Real, 0, 1, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "outer_lr": [Interval(Real, 0, None, closed="neither")],
         "outer_eps": [Interval(Real, 0, None, closed="left")],
@@ -253,6 +274,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         loss_limit="auto",
         method="trained",
         threshold=0.5,
+        fdr=0.1,
         max_iter=24,
         outer_lr=0.5,
         outer_eps=1.0,
@@ -278,6 +300,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.loss_limit = loss_limit
         self.method = method
         self.threshold = threshold
+        self.fdr = fdr
         self.max_iter = max_iter
         self.outer_lr = outer_lr
         self.outer_eps = outer_eps
@@ -367,7 +390,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
         state, snapshots = start
         if state.n_steps < self.max_iter:
-            clean_sets = [data.clean] if self.clean_cv is None else leaving_out(data.clean, clean_folds)
+            clean_sets = ([data.clean], []) if self.clean_cv is None else leaving_out(data.clean, clean_folds)
             state, snapshots = self._learn_alpha(network, data, clean_sets, start, seed, tasks, learnt)
         tasks.begin("judging networks")
         result = learnt(state, snapshots)
@@ -378,7 +401,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         objective = OuterObjective(
             network,
             data.noisy,
-            clean_sets,
+            *clean_sets,
             n_inits=self.n_inits,
             truncation=self.truncation,
             clean_every=self.clean_every,
@@ -434,11 +457,23 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self._clean_digest, self._outer_state = digest(data.clean), of_all_rows(state, data.free)
         self.alpha_ = data.of_all_rows(alpha, np.ones((~data.free).sum()))
         self.n_iter_, self.interrupted_ = state.n_steps, state.interrupted
-        self.clean_loss_curve_ = np.array(state.values)
+        self.clean_loss_curve_, self.validation_loss_curve_ = np.array(state.values), np.array(state.held_out)
         self.net_ = network.fitted(verdict.state)
-        self.noise_transition_ = verdict.conclusion.transition
         self._remember_verdict(data, verdict.conclusion)
+        self._remember_evidence(data, verdict.conclusion)
         return self
+
+    def _remember_evidence(self, data: TrainingData, conclusion: Conclusion):
+        """Set the attributes that say how sure the flags are; rows that stand in for a clean set count as right."""
+        self.noise_transition_, self._panel, self._n_clean = conclusion.transition, conclusion.panel, len(data.clean[1])
+        n_stand_ins = (~data.free).sum()
+        frequency, p_values, right = conclusion.flag_frequency, conclusion.p_values, conclusion.rightness
+        knows_alpha_alone = self.clean_cv is not None
+        self.flag_frequency_ = None if frequency is None else data.of_all_rows(frequency, np.zeros(n_stand_ins))
+        self.p_values_ = (
+            data.of_all_rows(p_values, np.ones(n_stand_ins)) if p_values is not None and knows_alpha_alone else None
+        )
+        self._rightness = None if right is None else data.of_all_rows(right, np.ones(n_stand_ins))
 
     def _training_scores(self):
         return self.alpha_
@@ -447,7 +482,30 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self._validate_params()
         if self.method == "alpha":
             return flag_by_threshold(self.alpha_, self.threshold)
+        if self.method == "conformal":
+            return self._conformal_flags()
         return self._task.flags(*self._verdict())
+
+    def _conformal_flags(self):
+        if self.p_values_ is None:
+            raise ValueError(
+                'method="conformal" needs rows that are kept from the networks that judge them. Fit with cv and '
+                f"clean_cv set; got cv={self.cv}, clean_cv={self.clean_cv}."
+            )
+        self._warn_of_coarse_p_values()
+        return flag_by_p_value(self.p_values_, self.fdr)
+
+    def _warn_of_coarse_p_values(self):
+        """Warn if not even as many flags as there seem to be wrong rows could reach the asked level."""
+        right, n_clean = share_of_right(self.p_values_), self._n_clean
+        wrong = self._task.flags(*self._verdict()).mean()
+        n_needed = right / (self.fdr * wrong) - 1 if wrong > 0 else 0
+        if n_clean < n_needed:
+            warn_user(
+                f"The clean set of {n_clean} rows is small for fdr={self.fdr:g}: a row can only be flagged if at least "
+                f"{right / (self.fdr * (n_clean + 1)):.0%} of all rows are, and {wrong:.0%} seem to be wrong. Verify "
+                f"about {np.ceil(n_needed):.0f} rows in all, or raise fdr."
+            )
 
     def _new_scores(self, X, targets):
         return refuse_nan(self._alpha_estimate.alpha(self._fitted_network(), X, targets))
@@ -456,11 +514,53 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self._validate_params()
         if self.method == "alpha":
             return flag_by_threshold(self._new_scores(X, targets), self.threshold)
+        if self.method == "conformal":
+            raise ValueError(
+                f'method="conformal" can only flag rows of the noisy set; {len(targets)} pairs of X and y were not in '
+                'it. Fit again with them in the noisy set, or set method="trained".'
+            )
         return self._task.flags(*self._new_verdict(X, targets))
 
     def _judge_new(self, X, targets):
         answers, losses = super()._judge_new(X, targets)
         return self._task.confront(targets, answers, losses, self.noise_transition_)
+
+    def _sureness(self):
+        found = {"flag_frequency": self.flag_frequency_, "p_value": self.p_values_}
+        return {name: values for name, values in found.items() if values is not None}
+
+    def report(self):
+        """Say in a few lines what was found, how far it can be trusted, and what to do next.
+
+        Returns
+        -------
+        text : str
+            The flags of `method`, with the share of them that is expected to be right; the noise rate of every class
+            and what its labels most often turned into; which networks did how well on clean rows that they did not
+            see, so whether the clean rows alone, or all rows as they are, would have done as well; and advice.
+
+        Examples
+        --------
+        >>> from sklearn_cdgd import CorruptionDetector
+        >>> from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
+        >>> X, y = make_concentric_spheres(300, 2, random_state=0)
+        >>> y_noisy, _ = flip_labels(y[:250], 0.2, random_state=0)
+        >>> detector = CorruptionDetector(max_iter=4, random_state=0).fit(X[:250], y_noisy, X[250:], y[250:])
+        >>> print(detector.report())  # doctest: +ELLIPSIS
+        250 noisy rows, 50 clean rows.
+        ...
+        """
+        check_is_fitted(self)
+        return report_of(
+            flags=self._training_flags(),
+            rule=f'method="{self.method}"',
+            n_clean=self._n_clean,
+            rightness=self._rightness,
+            flag_frequency=self.flag_frequency_,
+            transition=self.noise_transition_,
+            classes=getattr(self, "classes_", None),
+            panel=self._panel,
+        )
 
     def _review_order(self):
         return (self.alpha_, -self.loss_) if self.method == "alpha" else (-self.loss_, self.alpha_)

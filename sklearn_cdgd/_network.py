@@ -13,11 +13,13 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetRegressor
 from skorch.utils import to_tensor
 from torch import nn
 
 from ._callbacks import fit_to_data, schedule_of, warn_of_what_is_lost
+from ._default_network import DefaultNetwork
 from ._inputs import rows_at_once, tensor_of_rows
 from ._modules import (
     Called,
@@ -197,6 +199,22 @@ class Network:
         with torch.no_grad():
             parts = [self.eval_losses(state.params, state.buffers, *rows(chunk)) for chunk in _chunks(X)]
         return torch.cat(parts).cpu().numpy().astype(np.float64)
+
+    @property
+    def compares_rows(self) -> bool:
+        """Whether rows can be compared by their distance; tokens cannot."""
+        return self._dtype == np.float32
+
+    def features(self, X):
+        """Return rows as vectors whose distances mean something: as the default network scales them, or as they are."""
+        if issparse(X):
+            return X
+        module = self._net.module_
+        if not isinstance(module, DefaultNetwork):
+            return X.reshape(len(X), -1)
+        rows = tensor_of_rows(X, self._dtype, self.device)
+        with torch.no_grad():
+            return torch.cat([module.scaled(rows(chunk)) for chunk in _chunks(X)]).cpu().numpy()
 
     def answers(self, state: State, X) -> np.ndarray:
         """Return what the trained state says of every row: class probabilities, or predictions."""

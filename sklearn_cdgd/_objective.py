@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from ._hypergradient import Forecast, forecast, hypergradient
 from ._network import Network
 from ._new_pairs import Watch
 from ._recording import record
-from ._unroll import stacked
+from ._unroll import State, stacked
 
 # Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
 _STACKED_ROWS = 256
@@ -26,6 +28,8 @@ class OuterObjective:
     noisy : pair of (X, targets)
     clean_sets : list of pairs of (X, targets)
         Each has inclusion variables of its own, learnt for its loss: what is left of the clean set without one fold.
+    held_out : list of pairs of (X, targets)
+        For each clean set the fold that it is left without; empty if there are none.
     n_inits : int
         Number of initialisations that the hypergradient of one outer step is averaged over.
     truncation : int or None
@@ -49,6 +53,7 @@ class OuterObjective:
         network: Network,
         noisy,
         clean_sets: list,
+        held_out: list,
         *,
         n_inits: int,
         truncation: int | None,
@@ -59,6 +64,7 @@ class OuterObjective:
         seed: int,
     ):
         self._network, self._n_rows, self._n_inits, self._seed = network, len(noisy[1]), n_inits, seed
+        self._held_out = held_out
         plan, alpha = network.plan(self._n_rows, seed), torch.ones(self._n_rows, device=network.device)
         self._options = {
             "memory_budget": _default_memory_budget() if memory_budget is None else memory_budget,
@@ -83,12 +89,12 @@ class OuterObjective:
     def snapshots(self) -> list:
         return self._watch.snapshots
 
-    def __call__(self, alphas: Tensor, outer_step: int) -> tuple[float, Tensor]:
-        """Return the mean objective, and its hypergradient by the alpha of every clean set."""
-        results = [self._one(k, alpha, outer_step) for k, alpha in enumerate(alphas)]
-        return sum(value for value, _ in results) / len(results), torch.stack([grad for _, grad in results])
+    def __call__(self, alphas: Tensor, outer_step: int) -> tuple[float, Tensor, float]:
+        """Return the mean objective, its hypergradient by the alpha of every clean set, and the held-out loss."""
+        values, grads, held_out = zip(*(self._one(k, a, outer_step) for k, a in enumerate(alphas)), strict=True)
+        return sum(values) / len(values), torch.stack(grads), sum(held_out) / len(held_out)
 
-    def _one(self, k: int, alpha: Tensor, outer_step: int) -> tuple[float, Tensor]:
+    def _one(self, k: int, alpha: Tensor, outer_step: int) -> tuple[float, Tensor, float]:
         (problem, recording), results = self._parts[k], []
         for n in range(self._n_trainings):
             training = (outer_step * len(self._parts) + k) * self._n_trainings + n
@@ -97,7 +103,16 @@ class OuterObjective:
             plan, watched = self._network.plan(self._n_rows, first), self._watch.steps(training)
             results.append(hypergradient(problem, alpha, plan, recording=recording, watched=watched, **self._options))
             self._watch.keep(results[-1].snapshots)
-        return sum(r.value for r in results) / len(results), sum(r.grad for r in results) / len(results)
+        n, held_out = len(results), self._held_out_loss(k, [result.state for result in results])
+        return sum(r.value for r in results) / n, sum(r.grad for r in results) / n, held_out
+
+    def _held_out_loss(self, k: int, states: list[State]) -> float:
+        """Return the mean loss of the clean rows that the objective of a fold leaves out, at the end of trainings."""
+        if not self._held_out:
+            return math.nan
+        if self._n_trainings < self._n_inits:
+            states = [State(*(tuple(t[n] for t in part) for part in states[0])) for n in range(self._n_inits)]
+        return float(np.mean([self._network.row_losses(state, *self._held_out[k]) for state in states]))
 
     def forecast(self, n_steps: int) -> tuple[int, Forecast]:
         """Return the number of inner steps in so many outer steps, and what they will cost."""

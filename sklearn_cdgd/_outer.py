@@ -39,6 +39,8 @@ class OuterState:
         What the drops have left of the learning rate.
     values : tuple of float
         The outer objective before every outer step.
+    held_out : tuple of float
+        The loss of held-out clean rows at every outer step, NaN where there are none.
     lrs : tuple of float
         The learning rate of every outer step.
     interrupted : bool
@@ -54,6 +56,7 @@ class OuterState:
     waited: int = 0
     lr_scale: float = 1.0
     values: tuple[float, ...] = ()
+    held_out: tuple[float, ...] = ()
     lrs: tuple[float, ...] = ()
     interrupted: bool = False
 
@@ -84,7 +87,7 @@ _PER_ROW = ("alpha", "mean", "first", "second", "count")
 
 
 def learn_alpha(
-    objective: Callable[[Tensor, int], tuple[float, Tensor]],
+    objective: Callable[[Tensor, int], tuple[float, Tensor, float]],
     state: OuterState,
     *,
     lr: float,
@@ -100,9 +103,9 @@ def learn_alpha(
 
     Parameters
     ----------
-    objective : callable(alpha, outer_step) -> (value, gradient)
+    objective : callable(alpha, outer_step) -> (value, gradient, held_out)
         The value is the mean over the folds, the gradient has a row for each. Noisy: every outer step trains from fresh
-        initialisations.
+        initialisations. The loss of held-out clean rows is noted in the state, and decides nothing.
     state : OuterState
         Where to start.
     lr : float
@@ -126,8 +129,8 @@ def learn_alpha(
     state = replace(state, interrupted=False)
     try:
         while state.n_steps < max_iter:
-            value, grad = objective(state.alpha, state.n_steps)
-            state = _stepped(state, value, grad, lr=lr, patience=patience, eps=eps, factor=factor)
+            value, grad, held_out = objective(state.alpha, state.n_steps)
+            state = _stepped(state, value, grad, held_out, lr=lr, patience=patience, eps=eps, factor=factor)
             if on_step is not None and on_step(state):
                 break
     except KeyboardInterrupt:
@@ -136,7 +139,9 @@ def learn_alpha(
     return state
 
 
-def _stepped(state: OuterState, value: float, grad: Tensor, *, lr, patience, eps, factor) -> OuterState:
+def _stepped(
+    state: OuterState, value: float, grad: Tensor, held_out: float, *, lr, patience, eps, factor
+) -> OuterState:
     """Take one step of Adam along `grad`, and project."""
     best, waited = (value, 0) if value < state.best else (state.best, state.waited + 1)
     lr_scale = state.lr_scale
@@ -160,5 +165,6 @@ def _stepped(state: OuterState, value: float, grad: Tensor, *, lr, patience, eps
         waited,
         lr_scale,
         (*state.values, value),
+        (*state.held_out, held_out),
         (*state.lrs, lr),
     )

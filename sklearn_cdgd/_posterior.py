@@ -30,13 +30,40 @@ class Opinion(NamedTuple):
         Class probabilities or predictions for the noisy rows, by the networks that do not know each clean fold.
     losses : ndarray of shape (n_folds, n_noisy)
     clean_answers : ndarray of shape (n_clean, ...)
+        The same for clean rows, by all networks that do not know them.
     clean_losses : ndarray of shape (n_clean,)
+    lone_answers : ndarray of shape (n_clean, ...)
+        By as few of these networks as judge a noisy row: what a noisy row can be compared with.
+    lone_losses : ndarray of shape (n_clean,)
     """
 
     answers: np.ndarray
     losses: np.ndarray
     clean_answers: np.ndarray
     clean_losses: np.ndarray
+    lone_answers: np.ndarray
+    lone_losses: np.ndarray
+
+
+class Panel(NamedTuple):
+    """Several opinions, and how much of the say each has.
+
+    Attributes
+    ----------
+    names : tuple of str
+        In which way the networks were trained.
+    opinions : list of Opinion
+    held_out : ndarray of shape (n_opinions, n_clean)
+        Losses of the clean rows, which decide the shares.
+    shares : ndarray of shape (n_opinions,)
+    blended : Opinion
+    """
+
+    names: tuple[str, ...]
+    opinions: list[Opinion]
+    held_out: np.ndarray
+    shares: np.ndarray
+    blended: Opinion
 
 
 def mixed(opinions: list[Opinion], shares: np.ndarray) -> Opinion:

@@ -12,9 +12,10 @@ import numpy as np
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
 
-from ._decision import flag_by_loss, flag_by_prediction, loss_limit
+from ._decision import conformal_p_values, flag_by_loss, flag_by_prediction, loss_limit
 from ._posterior import (
     Opinion,
+    Panel,
     alpha_log_loss,
     alpha_log_odds,
     best_expected_f1,
@@ -28,6 +29,9 @@ from ._posterior import (
     sharpened,
 )
 from ._warnings import warn_user
+
+# Classes with so many clean rows are calibrated by their own: fewer would make p-values too coarse.
+_CALIBRATING_ROWS = 200
 
 
 class Conclusion(NamedTuple):
@@ -47,6 +51,12 @@ class Conclusion(NamedTuple):
         Weight of every row in a training that wants right rows only, in [0, 1].
     transition : ndarray of shape (n_classes, n_classes) or None, default=None
         Classification: estimated rates at which labels of every class (row) were turned into others (column).
+    flag_frequency : ndarray of shape (n_noisy,) or None, default=None
+        Share of the networks, by their say, that would flag the row if they were asked alone.
+    p_values : ndarray of shape (n_noisy,) or None, default=None
+        Conformal p-values of the hypothesis that the row is right.
+    panel : Panel or None, default=None
+        Who judged; without the opinions.
     """
 
     answers: np.ndarray
@@ -56,6 +66,9 @@ class Conclusion(NamedTuple):
     clean_losses: np.ndarray
     rightness: np.ndarray | None = None
     transition: np.ndarray | None = None
+    flag_frequency: np.ndarray | None = None
+    p_values: np.ndarray | None = None
+    panel: Panel | None = None
 
 
 class Task(ABC):
@@ -97,15 +110,15 @@ class Task(ABC):
         """Return how well the answers agree with the targets, in [0, 1]."""
 
     @abstractmethod
-    def blend(self, opinions: list[Opinion], clean_targets) -> Opinion:
-        """Return one opinion, to which each contributes by how it does on the clean rows."""
+    def convene(self, opinions: dict[str, Opinion], clean_targets) -> Panel:
+        """Blend opinions: each contributes by how it does on the clean rows."""
 
     @abstractmethod
     def rightness(self, opinion: Opinion, targets) -> np.ndarray:
         """Return a weight in [0, 1] for every clean fold and noisy row, large if the row seems right."""
 
     @abstractmethod
-    def conclude(self, opinion: Opinion, targets, clean_targets, alpha) -> Conclusion:
+    def conclude(self, panel: Panel, targets, clean_targets, alpha, clean_folds) -> Conclusion:
         """Weigh what networks say of rows that they did not see against their targets and their alpha."""
 
     @abstractmethod
@@ -177,10 +190,11 @@ class Classification(Task):
     def scores(self, targets, answers, losses, limit):
         return _of_targets(answers, targets)
 
-    def blend(self, opinions, clean_targets):
-        sharp = [_sharpened(opinion, clean_targets) for opinion in opinions]
+    def convene(self, opinions, clean_targets):
+        sharp = [_sharpened(opinion, clean_targets) for opinion in opinions.values()]
         held_out = np.stack([log_losses(opinion.clean_answers, clean_targets) for opinion in sharp])
-        return _sharpened(mixed(sharp, shares(held_out)), clean_targets)
+        say = shares(held_out)
+        return Panel(tuple(opinions), sharp, held_out, say, _sharpened(mixed(sharp, say), clean_targets))
 
     def rightness(self, opinion, targets):
         transitions = (noise_transition(answers, targets) for answers in opinion.answers)
@@ -191,15 +205,39 @@ class Classification(Task):
             ]
         )
 
-    def conclude(self, opinion, targets, clean_targets, alpha):
-        probabilities, log_odds = opinion.answers.mean(axis=0), alpha_log_odds(alpha)
+    def conclude(self, panel, targets, clean_targets, alpha, clean_folds):
+        opinion, log_odds = panel.blended, alpha_log_odds(alpha)
+        probabilities = opinion.answers.mean(axis=0)
         transition = noise_transition(probabilities, targets, log_odds)
         answers = posterior(probabilities, targets, transition, log_odds)
         clean_answers = posterior(opinion.clean_answers, clean_targets, transition)
         right = _of_targets(answers, targets)
-        limit = float(-np.log1p(-best_expected_f1(1 - right)))
-        losses, clean_losses = log_losses(answers, targets), log_losses(clean_answers, clean_targets)
-        return Conclusion(answers, losses, limit, clean_answers, clean_losses, right, transition)
+        suspicious = best_expected_f1(1 - right)
+
+        def rightness(probabilities, given=targets, evidence=0.0):
+            return _of_targets(posterior(probabilities, given, transition, evidence), given)
+
+        flagged = [[1 - rightness(a, evidence=log_odds) > suspicious for a in o.answers] for o in panel.opinions]
+        n_clean = np.bincount(clean_targets, minlength=self.n_classes)
+        groups = np.where(n_clean >= _CALIBRATING_ROWS, np.arange(self.n_classes), -1)
+        return Conclusion(
+            answers,
+            log_losses(answers, targets),
+            float(-np.log1p(-suspicious)),
+            clean_answers,
+            log_losses(clean_answers, clean_targets),
+            right,
+            transition,
+            panel.shares @ np.mean(flagged, axis=1),
+            conformal_p_values(
+                np.stack([rightness(of_fold) for of_fold in opinion.answers]),
+                rightness(opinion.lone_answers, clean_targets),
+                clean_folds,
+                groups[targets],
+                groups[clean_targets],
+            ),
+            panel._replace(opinions=[]),
+        )
 
     def plain_limit(self, clean_losses):
         return None
@@ -251,17 +289,30 @@ class Regression(Task):
     def scores(self, targets, answers, losses, limit):
         return 1 / (1 + losses / limit)
 
-    def blend(self, opinions, clean_targets):
-        return mixed(opinions, shares(np.stack([opinion.clean_losses for opinion in opinions])))
+    def convene(self, opinions, clean_targets):
+        held_out = np.stack([opinion.clean_losses for opinion in opinions.values()])
+        say = shares(held_out)
+        return Panel(tuple(opinions), [*opinions.values()], held_out, say, mixed([*opinions.values()], say))
 
     def rightness(self, opinion, targets):
         return np.stack([share_of_clean(losses, opinion.clean_losses) for losses in opinion.losses])
 
-    def conclude(self, opinion, targets, clean_targets, alpha):
-        losses, limit = opinion.losses.mean(axis=0) * np.exp(alpha_log_loss(alpha)), loss_limit(opinion.clean_losses)
-        right = share_of_clean(losses, opinion.clean_losses)
-        clean = opinion.clean_answers, opinion.clean_losses
-        return Conclusion(opinion.answers.mean(axis=0), losses, limit, *clean, right)
+    def conclude(self, panel, targets, clean_targets, alpha, clean_folds):
+        opinion, raised = panel.blended, np.exp(alpha_log_loss(alpha))
+        losses, limit = opinion.losses.mean(axis=0) * raised, loss_limit(opinion.clean_losses)
+        flagged = [o.losses * raised > limit for o in panel.opinions]
+        return Conclusion(
+            opinion.answers.mean(axis=0),
+            losses,
+            limit,
+            opinion.clean_answers,
+            opinion.clean_losses,
+            share_of_clean(losses, opinion.clean_losses),
+            None,
+            panel.shares @ np.mean(flagged, axis=1),
+            conformal_p_values(-opinion.losses, -opinion.lone_losses, clean_folds),
+            panel._replace(opinions=[]),
+        )
 
     def plain_limit(self, clean_losses):
         return loss_limit(clean_losses)
@@ -284,9 +335,8 @@ def _of_targets(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def _sharpened(opinion: Opinion, clean_targets) -> Opinion:
     power = calibrating_power(opinion.clean_answers, clean_targets)
-    return opinion._replace(
-        answers=sharpened(opinion.answers, power), clean_answers=sharpened(opinion.clean_answers, power)
-    )
+    fields = ("answers", "clean_answers", "lone_answers")
+    return opinion._replace(**{name: sharpened(getattr(opinion, name), power) for name in fields})
 
 
 def kind_of(y) -> type[Task]:

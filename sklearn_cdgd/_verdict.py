@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ._inputs import concatenate_rows
+from ._neighbors import opinion_of_neighbors
 from ._network import Network
 from ._posterior import Opinion
 from ._task import Conclusion, Task
@@ -35,7 +36,8 @@ class Verdict(NamedTuple):
 class Split(NamedTuple):
     """Which rows some networks are trained on, and which they judge: masks over the noisy and the clean set.
 
-    `fold` is the clean fold that they do not see.
+    `fold` is the clean fold that they do not see. Of the clean rows that they judge, `stand_ins` are those that other
+    networks do not count as noisy rows for.
     """
 
     fold: int
@@ -43,6 +45,7 @@ class Split(NamedTuple):
     judged: np.ndarray
     clean_trained: np.ndarray
     clean_judged: np.ndarray
+    stand_ins: np.ndarray
 
 
 class Court:
@@ -87,12 +90,15 @@ class Court:
             Of the noisy rows in the training of the networks that do not see each clean fold.
         clean_weight : float
         """
-        noisy, clean = _Tally((len(weights), len(self.noisy[1]))), _Tally((len(self.clean[1]),))
+        n_noisy, n_clean = len(self.noisy[1]), len(self.clean[1])
+        noisy, clean, lone = (_Tally(shape) for shape in ((len(weights), n_noisy), (n_clean,), (n_clean,)))
         for split, _ in itertools.product(splits, range(self.n_judges)):
             state = self.trained(weights[split.fold], clean_weight, split.trained, split.clean_trained)
             noisy.add((split.fold, split.judged), *self._heard(state, self.noisy, split.judged))
-            clean.add(split.clean_judged, *self._heard(state, self.clean, split.clean_judged))
-        return Opinion(*noisy.means(), *clean.means())
+            heard = self._heard(state, self.clean, split.clean_judged)
+            clean.add(split.clean_judged, *heard)
+            lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in heard))
+        return Opinion(*noisy.means(), *clean.means(), *lone.means())
 
     def _heard(self, state: State, pair, rows: np.ndarray):
         X, targets = (part[rows] for part in pair)
@@ -163,20 +169,29 @@ def judge(
     rotations = [(k, clean_folds != k, clean_folds == k) for k in range(len(alphas))]
     if len(alphas) == 1:  # one clean row cannot be left out of itself
         rotations = [(0, all_clean, all_clean)]
+    n_folds = noisy_folds.max() + 1
+    stand_in_folds = np.random.RandomState(seed).permutation(np.arange(len(clean[1])) % n_folds)
     crossed = [
-        Split(k, noisy_folds != j, noisy_folds == j, seen, held_out)
+        Split(k, noisy_folds != j, noisy_folds == j, seen, held_out, held_out & (stand_in_folds == j))
         for k, seen, held_out in rotations
-        for j in np.unique(noisy_folds)
+        for j in range(n_folds)
     ]
     ones = np.ones_like(alphas)
-    kinds = [court.opinion(crossed, alphas, clean_weight), court.opinion(crossed, ones, clean_weight)]
+    kinds = {
+        "rows weighted by alpha": court.opinion(crossed, alphas, clean_weight),
+        "all rows as they are": court.opinion(crossed, ones, clean_weight),
+    }
     if clean_weight > 0:
-        kinds.append(court.opinion(crossed, alphas, _HEAVIER * clean_weight))
-        clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out) for k, seen, held_out in rotations]
-        kinds.append(court.opinion(clean_only, ones, 1.0))
-    suggested = task.rightness(task.blend(kinds, clean[1]), noisy[1])
-    kinds.append(court.opinion(crossed, suggested, clean_weight))
-    conclusion = task.conclude(task.blend(kinds, clean[1]), noisy[1], clean[1], alphas.mean(axis=0))
+        kinds["rows weighted by alpha, heavy clean rows"] = court.opinion(crossed, alphas, _HEAVIER * clean_weight)
+        clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
+        kinds["clean rows alone"] = court.opinion(clean_only, ones, 1.0)
+    suggested = task.rightness(task.convene(kinds, clean[1]).blended, noisy[1])
+    kinds["rows weighted by what these say"] = court.opinion(crossed, suggested, clean_weight)
+    if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
+        pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
+        kinds["nearest neighbours"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
+    panel = task.convene(kinds, clean[1])
+    conclusion = task.conclude(panel, noisy[1], clean[1], alphas.mean(axis=0), clean_folds)
     return Verdict(conclusion, court.trained(conclusion.rightness, clean_weight, all_noisy, all_clean))
 
 
@@ -197,7 +212,9 @@ def judge_plainly(
     """
     court = Court(network, noisy, clean, n_judges=n_judges, seed=seed)
     everyone = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
-    opinion = court.opinion([Split(0, everyone[0], everyone[0], everyone[1], everyone[1])], alpha[None], clean_weight)
+    noisy_rows, clean_rows = everyone
+    split = Split(0, noisy_rows, noisy_rows, clean_rows, clean_rows, clean_rows)
+    opinion = court.opinion([split], alpha[None], clean_weight)
     clean_said = opinion.clean_answers, opinion.clean_losses
     conclusion = Conclusion(opinion.answers[0], opinion.losses[0], task.plain_limit(opinion.clean_losses), *clean_said)
     return Verdict(conclusion, court.trained(alpha, clean_weight, *everyone))
@@ -228,11 +245,13 @@ def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.
     return losses
 
 
-def leaving_out(rows, folds: np.ndarray) -> list:
-    """Return the pairs of rows and targets that are left without each fold; all of them if there is one fold only."""
+def leaving_out(rows, folds: np.ndarray) -> tuple[list, list]:
+    """Return what is left of rows and targets without each fold, and the folds; all and none if there is one fold."""
     if folds.max() == 0:
-        return [rows]
-    return [(rows[0][folds != fold], rows[1][folds != fold]) for fold in range(folds.max() + 1)]
+        return [rows], []
+    X, targets = rows
+    masks = [folds == fold for fold in range(folds.max() + 1)]
+    return [(X[~held_out], targets[~held_out]) for held_out in masks], [(X[m], targets[m]) for m in masks]
 
 
 def deal(targets: np.ndarray, n_folds: int, rng: np.random.RandomState) -> np.ndarray:

@@ -12,7 +12,7 @@ OPTIONS = {"lr": 0.05, "max_iter": 300, "patience": 1000}
 
 
 def quadratic(alpha, step):
-    return ((alpha - TARGET) ** 2).sum().item(), 2 * (alpha - TARGET)
+    return ((alpha - TARGET) ** 2).sum().item(), 2 * (alpha - TARGET), 0.0
 
 
 def start(n_rows=4):
@@ -42,7 +42,7 @@ def test_scale_of_the_objective_does_not_matter():
     for eps in (0.0, 1.0):
         small, large = (
             learn_alpha(
-                lambda a, k, c=c: (c * quadratic(a, k)[0], c * quadratic(a, k)[1]), start(), eps=eps, **OPTIONS
+                lambda a, k, c=c: (c * quadratic(a, k)[0], c * quadratic(a, k)[1], 0.0), start(), eps=eps, **OPTIONS
             ).alpha
             for c in (1e-9, 1e3)
         )
@@ -53,7 +53,7 @@ def test_eps_holds_back_rows_that_hardly_matter():
     slopes = torch.tensor([[1.0, 0.01]], dtype=torch.float64)
 
     def run(eps):
-        return learn_alpha(lambda a, k: (0.0, slopes), start(2), lr=0.1, max_iter=5, patience=9, eps=eps)
+        return learn_alpha(lambda a, k: (0.0, slopes, 0.0), start(2), lr=0.1, max_iter=5, patience=9, eps=eps)
 
     plain, damped = 1 - run(0.0).alpha[0], 1 - run(1.0).alpha[0]
     assert plain[1] == pytest.approx(plain[0])
@@ -65,16 +65,18 @@ def test_folds_do_not_mix():
     targets = torch.stack([TARGET[0], 1e3 * (1 - TARGET[0])])
 
     def both(alphas, step):
-        return ((alphas - targets) ** 2).sum().item(), 2 * (alphas - targets)
+        return ((alphas - targets) ** 2).sum().item(), 2 * (alphas - targets), 0.0
 
     options = OPTIONS | {"eps": 1.0, "max_iter": 20}
     together = learn_alpha(both, OuterState.start(2, 4, dtype=torch.float64), **options).alpha
-    alone = [learn_alpha(lambda a, k, t=t: (0.0, 2 * (a - t)), start(), **options).alpha for t in targets.split(1)]
+    alone = [learn_alpha(lambda a, k, t=t: (0.0, 2 * (a - t), 0.0), start(), **options).alpha for t in targets.split(1)]
     torch.testing.assert_close(together, torch.cat(alone))
 
 
 def test_plateau_divides_the_learning_rate():
-    state = learn_alpha(lambda a, k: (1.0, torch.zeros(1, 4)), OuterState.start(1, 4), lr=1.0, max_iter=8, patience=3)
+    state = learn_alpha(
+        lambda a, k: (1.0, torch.zeros(1, 4), 0.0), OuterState.start(1, 4), lr=1.0, max_iter=8, patience=3
+    )
     assert state.lrs == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01])
 
 
@@ -90,7 +92,9 @@ def test_callback_can_stop():
 
 
 def test_zero_gradient_moves_nothing():
-    state = learn_alpha(lambda a, k: (0.0, torch.zeros(1, 4)), OuterState.start(1, 4), lr=0.1, max_iter=2, patience=1)
+    state = learn_alpha(
+        lambda a, k: (0.0, torch.zeros(1, 4), 0.0), OuterState.start(1, 4), lr=0.1, max_iter=2, patience=1
+    )
     assert torch.equal(state.alpha, torch.ones(1, 4))
 
 
@@ -98,8 +102,8 @@ class TestResume:
     @staticmethod
     def noisy(alpha, step):
         """Another objective at every step, as fresh initialisations are; it stops getting better."""
-        value, grad = quadratic(alpha, step)
-        return value + step % 7, grad * (1 + step % 5)
+        value, grad, _ = quadratic(alpha, step)
+        return value + step % 7, grad * (1 + step % 5), float(step)
 
     def test_a_loop_taken_up_again_ends_where_an_uninterrupted_one_does(self):
         options = OPTIONS | {"max_iter": 40, "patience": 4, "eps": 1.0}
@@ -108,6 +112,7 @@ class TestResume:
             state = learn_alpha(self.noisy, start(), **options | {"max_iter": n_first})
             resumed = learn_alpha(self.noisy, state.map(torch.clone), **options)
             assert resumed.values == whole.values
+            assert resumed.held_out == whole.held_out == tuple(range(40))
             assert resumed.lrs == whole.lrs
             for name in ("alpha", "mean", "first", "second", "count"):
                 assert torch.equal(getattr(resumed, name), getattr(whole, name)), name
@@ -143,13 +148,13 @@ class TestResume:
         grads = torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
         def objective(rows):
-            return lambda alpha, step: (float(step), grads[step : step + 1, rows])
+            return lambda alpha, step: (float(step), grads[step : step + 1, rows], 0.0)
 
         first = learn_alpha(objective([0, 1, 2]), start(3), max_iter=10, **options)
         moved = first.placed(torch.tensor([2, -1, 0, -1]))
         both = learn_alpha(objective([2, 3, 0, 4]), moved, max_iter=20, **options)
         stayed = learn_alpha(objective([0, 1, 2]), first, max_iter=20, **options)
-        came = learn_alpha(lambda a, k: (0.0, grads[10 + k : 11 + k, [3, 4]]), start(2), max_iter=10, **options)
+        came = learn_alpha(lambda a, k: (0.0, grads[10 + k : 11 + k, [3, 4]], 0.0), start(2), max_iter=10, **options)
         for name in ("alpha", "mean", "first", "second", "count"):
             together = getattr(both, name)
             assert torch.equal(together[:, [2, 0]], getattr(stayed, name)[:, [0, 2]])

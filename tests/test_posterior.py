@@ -44,7 +44,8 @@ class TestShares:
         np.testing.assert_allclose(_posterior.shares(np.array([[1.0], [2.0]])), [1, 0])
 
     def test_mixed(self):
-        opinions = [Opinion(*(RNG.rand(*shape) for shape in [(2, 5, 3), (2, 5), (4, 3), (4,)])) for _ in range(2)]
+        shapes = [(2, 5, 3), (2, 5), (4, 3), (4,), (4, 3), (4,)]
+        opinions = [Opinion(*(RNG.rand(*shape) for shape in shapes)) for _ in range(2)]
         mixed = _posterior.mixed(opinions, np.array([0.25, 0.75]))
         for part, (a, b) in zip(mixed, zip(*opinions, strict=True), strict=True):
             np.testing.assert_allclose(part, 0.25 * a + 0.75 * b)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,7 @@ def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
     noisy, clean = sets
     rng = np.random.RandomState(0)
     verdict = judge(
-        None,
+        SimpleNamespace(compares_rows=False),
         noisy,
         clean,
         Classification(np.arange(2)),
@@ -66,15 +68,19 @@ def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
 
 def test_one_clean_row_cannot_be_left_out(sets):
     _, (X, y) = sets
-    assert leaving_out((X[:1], y[:1]), np.zeros(1, dtype=int))[0][0].shape == (1, 3)
+    (left,), folds = leaving_out((X[:1], y[:1]), np.zeros(1, dtype=int))
+    assert left[0].shape == (1, 3)
+    assert folds == []
 
 
 def test_leaving_out_a_fold_leaves_the_others(sets):
     _, (X, y) = sets
     folds = deal(y, 3, np.random.RandomState(0))
-    for fold, (X_rest, y_rest) in enumerate(leaving_out((X, y), folds)):
+    for fold, ((X_rest, y_rest), (X_fold, y_fold)) in enumerate(zip(*leaving_out((X, y), folds), strict=True)):
         np.testing.assert_array_equal(X_rest, X[folds != fold])
         np.testing.assert_array_equal(y_rest, y[folds != fold])
+        np.testing.assert_array_equal(X_fold, X[folds == fold])
+        np.testing.assert_array_equal(y_fold, y[folds == fold])
 
 
 def test_folds_get_their_part_of_every_class():

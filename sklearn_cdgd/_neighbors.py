@@ -1,0 +1,60 @@
+"""What the nearest neighbours of a row say of its label: evidence that costs no training.
+
+A network that is too simple for the data, a linear one say, cannot tell a hard row from a wrong one; neighbours often
+can. Where they cannot, as in many dimensions, they do badly on held-out clean rows, and have nothing to say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import issparse, vstack
+from sklearn.neighbors import NearestNeighbors
+
+from ._posterior import Opinion, log_losses
+
+# Of the nearest rows so many are looked at, until their weights add up to the number of neighbours.
+_LOOKED_AT = 50
+_N_NEIGHBORS = 10
+
+
+def opinion_of_neighbors(noisy, clean, weights: np.ndarray, clean_folds: np.ndarray, n_classes: int) -> Opinion:
+    """Let every row be judged by the rows around it, and by itself not.
+
+    Parameters
+    ----------
+    noisy, clean : pair of (features, targets)
+        Features of shape (n_rows, n_features), dense or sparse; targets as 0 .. n_classes - 1.
+    weights : ndarray of shape (n_folds, n_noisy)
+        What the vote of every noisy row counts, in [0, 1], where a clean fold is not to be known. Clean rows count 1.
+    clean_folds : ndarray of shape (n_clean,)
+    n_classes : int
+
+    Returns
+    -------
+    Opinion
+    """
+    (Z, targets), (Z_clean, clean_targets) = noisy, clean
+    everyone = vstack([Z, Z_clean], format="csr") if issparse(Z) else np.concatenate([Z, Z_clean])
+    labels, n_noisy, n_clean = np.concatenate([targets, clean_targets]), len(targets), len(clean_targets)
+    # A query without rows leaves every row out of its own neighbours.
+    search = NearestNeighbors(n_neighbors=min(_LOOKED_AT, len(labels) - 1)).fit(everyone)
+    nearest = search.kneighbors(return_distance=False)
+    answers = np.empty((len(weights), n_noisy, n_classes))
+    clean_answers = np.empty((n_clean, n_classes))
+    for fold, of_noisy in enumerate(weights):
+        unseen = clean_folds == fold
+        votes = np.concatenate([of_noisy, ~unseen])
+        answers[fold] = _shares_of_votes(labels[nearest[:n_noisy]], votes[nearest[:n_noisy]], n_classes)
+        judged = nearest[n_noisy:][unseen]
+        clean_answers[unseen] = _shares_of_votes(labels[judged], votes[judged], n_classes)
+    losses = np.stack([log_losses(of_fold, targets) for of_fold in answers])
+    clean_losses = log_losses(clean_answers, clean_targets)
+    return Opinion(answers, losses, clean_answers, clean_losses, clean_answers, clean_losses)
+
+
+def _shares_of_votes(labels: np.ndarray, votes: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return the share of every class among the votes of the nearest, one vote being spread over all classes."""
+    votes = votes * (votes.cumsum(axis=1) <= _N_NEIGHBORS)
+    counts = np.full((len(labels), n_classes), 1 / n_classes)
+    np.add.at(counts, (np.arange(len(labels))[:, None], labels), votes)
+    return counts / counts.sum(axis=1, keepdims=True)

@@ -1,0 +1,108 @@
+"""What a fit found, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._posterior import Panel
+
+# Classes that are told of one by one.
+_SHOWN_CLASSES = 10
+# Flag frequencies in between are coin tosses.
+_TOSS = 0.25, 0.75
+
+
+def report_of(
+    *,
+    flags: np.ndarray,
+    rule: str,
+    n_clean: int,
+    rightness: np.ndarray | None,
+    flag_frequency: np.ndarray | None,
+    transition: np.ndarray | None,
+    classes: np.ndarray | None,
+    panel: Panel | None,
+) -> str:
+    """Return the text of :meth:`CorruptionDetector.report`.
+
+    Parameters
+    ----------
+    flags : bool ndarray of shape (n_noisy,)
+    rule : str
+        What made the flags.
+    n_clean : int
+    rightness : ndarray of shape (n_noisy,) or None
+        Estimated probabilities that rows are right.
+    flag_frequency : ndarray of shape (n_noisy,) or None
+    transition : ndarray of shape (n_classes, n_classes) or None
+    classes : ndarray of shape (n_classes,) or None
+    panel : Panel or None
+        ``None`` where no networks were kept from rows: then nothing can be said of how good the flags are.
+    """
+    lines = [f"{len(flags):,} noisy rows, {n_clean:,} clean rows.", "", "Flags"]
+    lines.append(f"  {rule} flags {flags.sum():,} rows ({flags.mean():.1%}).")
+    if panel is None:
+        lines.append("  With cv=None no rows are kept from the networks that judge them: how good the flags are")
+        lines.append("  cannot be said. Fit with cv=5.")
+        return "\n".join(lines)
+    precision, recall = expected_quality(rightness, flags)
+    lines.append(f"  To be expected: {precision:.0%} of them are wrong, {recall:.0%} of all wrong rows are among them.")
+    tosses = ((flag_frequency > _TOSS[0]) & (flag_frequency < _TOSS[1])).sum()
+    lines.append(f"  {tosses:,} rows are coin tosses: networks disagree on them (flag_frequency_).")
+    lines += ["", "Noise", f"  About {1 - rightness.mean():.1%} of the rows seem to be wrong."]
+    if transition is not None:
+        lines += _noise_lines(transition, [str(label) for label in classes.tolist()])
+    lines += ["", "Networks, by clean rows that they did not see: mean loss, share of the say"]
+    width = max(map(len, panel.names))
+    for name, losses, share in zip(panel.names, panel.held_out, panel.shares, strict=True):
+        lines.append(f"  {name:{width}}  {losses.mean():8.3f}  {share:4.0%}")
+    lines += ["", "Next", *(f"  {line}" for line in _advice(precision, flags, tosses, rightness, panel))]
+    return "\n".join(lines)
+
+
+def expected_quality(rightness: np.ndarray, flags: np.ndarray) -> tuple[float, float]:
+    """Return the precision and the recall that flags are expected to have; NaN for a share of nothing."""
+    wrong = 1 - rightness
+    found = wrong[flags].sum()
+    return (
+        float(found / flags.sum()) if flags.any() else float("nan"),
+        float(found / wrong.sum()) if wrong.sum() > 0 else float("nan"),
+    )
+
+
+def as_good_as(panel: Panel, name: str) -> bool:
+    """Return whether networks trained in one way do as well on clean rows as the best, within a standard error."""
+    if name not in panel.names:
+        return False
+    held_out = panel.held_out
+    behind = held_out[panel.names.index(name)] - held_out[held_out.mean(axis=1).argmin()]
+    return bool(behind.mean() <= behind.std() / np.sqrt(len(behind)))
+
+
+def _noise_lines(transition: np.ndarray, names: list[str]) -> list[str]:
+    rates = 1 - np.diag(transition)
+    lines = []
+    for c in np.argsort(-rates, kind="stable")[:_SHOWN_CLASSES]:
+        others = np.where(np.arange(len(names)) == c, -1.0, transition[c])
+        into = int(others.argmax())
+        lines.append(f"  {names[c]}: {rates[c]:.0%} wrong, most often given as {names[into]} ({others[into]:.0%})")
+    if len(names) > _SHOWN_CLASSES:
+        lines.append(f"  {len(names) - _SHOWN_CLASSES} more classes have less.")
+    return lines
+
+
+def _advice(precision: float, flags: np.ndarray, tosses: int, rightness: np.ndarray, panel: Panel) -> list[str]:
+    lines = []
+    if (1 - rightness).mean() < 0.01:
+        lines.append("Hardly a row seems to be wrong: the set can be used as it is.")
+    elif precision >= 0.9:
+        lines.append("Drop the flagged rows, or correct them: to_frame() suggests what they should be.")
+    elif flags.any():
+        lines.append("Many flags are wrong: have a person check rows in the order of ranked_indices().")
+    if tosses > 0.05 * len(flags):
+        lines.append("Many rows are coin tosses: move some of them, checked, to the clean set and fit again.")
+    if as_good_as(panel, "all rows as they are"):
+        lines.append("All rows as they are teach as well: the noise hardly hurts this network.")
+    if as_good_as(panel, "clean rows alone"):
+        lines.append("Clean rows alone teach as well: the noisy rows add little, or the network is too simple.")
+    return lines
