@@ -44,8 +44,8 @@ class OuterObjective:
 
     Attributes
     ----------
-    snapshots : list of Snapshot
-        Of the trainings so far.
+    snapshots : list of (int, Snapshot)
+        Of the trainings so far, with the number of the clean set.
     """
 
     def __init__(
@@ -83,11 +83,12 @@ class OuterObjective:
             self._parts.append((problem, recording))
         self._trainings_per_step = self._n_trainings * len(clean_sets)
         state = self._parts[0][0].initial_state(seed)
-        self._watch = Watch(plan, n_steps * self._trainings_per_step, state, n_inits // self._n_trainings)
+        n_trainings, n_stacked, n_sets = n_steps * self._n_trainings, n_inits // self._n_trainings, len(clean_sets)
+        self._watches = [Watch(plan, n_trainings, state, n_stacked, n_sets) for _ in clean_sets]
 
     @property
     def snapshots(self) -> list:
-        return self._watch.snapshots
+        return [(k, snapshot) for k, watch in enumerate(self._watches) for snapshot in watch.snapshots]
 
     def __call__(self, alphas: Tensor, outer_step: int) -> tuple[float, Tensor, float]:
         """Return the mean objective, its hypergradient by the alpha of every clean set, and the held-out loss."""
@@ -95,14 +96,13 @@ class OuterObjective:
         return sum(values) / len(values), torch.stack(grads), sum(held_out) / len(held_out)
 
     def _one(self, k: int, alpha: Tensor, outer_step: int) -> tuple[float, Tensor, float]:
-        (problem, recording), results = self._parts[k], []
+        (problem, recording), watch, results = self._parts[k], self._watches[k], []
         for n in range(self._n_trainings):
-            training = (outer_step * len(self._parts) + k) * self._n_trainings + n
             # Every training has an initialisation of its own; one that trains several networks at once has several.
             first = self._seed + 1 + (outer_step * len(self._parts) + k) * self._n_inits + n
-            plan, watched = self._network.plan(self._n_rows, first), self._watch.steps(training)
+            plan, watched = self._network.plan(self._n_rows, first), watch.steps(outer_step * self._n_trainings + n)
             results.append(hypergradient(problem, alpha, plan, recording=recording, watched=watched, **self._options))
-            self._watch.keep(results[-1].snapshots)
+            watch.keep(results[-1].snapshots)
         n, held_out = len(results), self._held_out_loss(k, [result.state for result in results])
         return sum(r.value for r in results) / n, sum(r.grad for r in results) / n, held_out
 

@@ -11,12 +11,15 @@ import torch
 from ._inputs import concatenate_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
+from ._new_pairs import Evidence
 from ._posterior import Opinion
 from ._task import Conclusion, Task
-from ._unroll import State, train
+from ._unroll import State, train_in_parts
 
 # The clean rows weigh `clean_weight` in one kind of network and so many times more in another.
 _HEAVIER = 10
+# Networks are asked after these parts of their training: on hard data the best of them has only begun to learn.
+_PARTS = {"a ninth of the training": 1 / 9, "a third": 1 / 3, "all of it": 1.0}
 
 
 class Verdict(NamedTuple):
@@ -58,14 +61,18 @@ class Court:
     n_judges : int
         Networks per split, each from its own initialisation, whose answers are averaged.
     seed : int
+    swapped : ndarray of shape (n_noisy, ...) or None, default=None
+        Targets of other rows, to see what losses wrong rows have.
     """
 
-    def __init__(self, network: Network, noisy, clean, *, n_judges: int, seed: int):
-        self.network, self.noisy, self.clean = network, noisy, clean
+    def __init__(self, network: Network, noisy, clean, *, n_judges: int, seed: int, swapped: np.ndarray | None = None):
+        self.network, self.noisy, self.clean, self.swapped = network, noisy, clean, swapped
         self.n_judges, self.seeds = n_judges, itertools.count(seed)
 
-    def trained(self, weights: np.ndarray, clean_weight: float, rows: np.ndarray, clean_rows: np.ndarray) -> State:
-        """Train on the chosen rows with their weights.
+    def trained(
+        self, weights: np.ndarray, clean_weight: float, rows: np.ndarray, clean_rows: np.ndarray, parts=(1.0,)
+    ) -> list[State]:
+        """Train on the chosen rows with their weights, and return the states after the given parts of the training.
 
         The chosen clean rows together weigh `clean_weight`, in units of the chosen noisy rows; at 0 they are left out.
         """
@@ -78,9 +85,9 @@ class Court:
         weights /= max(1.0, weights.mean())  # heavier rows would be as good as a higher learning rate
         weights = torch.as_tensor(weights, dtype=torch.float32, device=self.network.device)
         problem = self.network.problem((X, targets), self.clean)
-        return train(problem, weights, self.network.plan(len(targets), next(self.seeds)))
+        return train_in_parts(problem, weights, self.network.plan(len(targets), next(self.seeds)), parts)
 
-    def opinion(self, splits: list[Split], weights: np.ndarray, clean_weight: float) -> Opinion:
+    def opinions(self, splits: list[Split], weights: np.ndarray, clean_weight: float, parts=(1.0,)) -> list[Opinion]:
         """Train networks for every split, and collect what they say of the rows that they judge.
 
         Parameters
@@ -89,16 +96,24 @@ class Court:
         weights : ndarray of shape (n_folds, n_noisy)
             Of the noisy rows in the training of the networks that do not see each clean fold.
         clean_weight : float
+        parts : sequence of float
+            Of the training: there is an opinion for each.
         """
-        n_noisy, n_clean = len(self.noisy[1]), len(self.clean[1])
-        noisy, clean, lone = (_Tally(shape) for shape in ((len(weights), n_noisy), (n_clean,), (n_clean,)))
+        shapes = (len(weights), len(self.noisy[1])), (len(self.clean[1]),), (len(self.clean[1]),)
+        tallies = [[_Tally(shape) for shape in shapes] for _ in parts]
+        swapped = np.zeros((len(parts), *shapes[0]))
         for split, _ in itertools.product(splits, range(self.n_judges)):
-            state = self.trained(weights[split.fold], clean_weight, split.trained, split.clean_trained)
-            noisy.add((split.fold, split.judged), *self._heard(state, self.noisy, split.judged))
-            heard = self._heard(state, self.clean, split.clean_judged)
-            clean.add(split.clean_judged, *heard)
-            lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in heard))
-        return Opinion(*noisy.means(), *clean.means(), *lone.means())
+            states = self.trained(weights[split.fold], clean_weight, split.trained, split.clean_trained, parts)
+            for n, (state, (noisy, clean, lone)) in enumerate(zip(states, tallies, strict=True)):
+                noisy.add((split.fold, split.judged), *self._heard(state, self.noisy, split.judged))
+                if self.swapped is not None:
+                    rows = self.noisy[0][split.judged], self.swapped[split.judged]
+                    swapped[n, split.fold, split.judged] = self.network.row_losses(state, *rows)
+                heard = self._heard(state, self.clean, split.clean_judged)
+                clean.add(split.clean_judged, *heard)
+                lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in heard))
+        means = (itertools.chain.from_iterable(tally.means() for tally in of_part) for of_part in tallies)
+        return [Opinion(*of_part, losses) for of_part, losses in zip(means, swapped, strict=True)]
 
     def _heard(self, state: State, pair, rows: np.ndarray):
         X, targets = (part[rows] for part in pair)
@@ -132,6 +147,7 @@ def judge(
     *,
     clean_folds: np.ndarray,
     noisy_folds: np.ndarray,
+    evidence: Evidence | None = None,
     clean_weight: float,
     n_judges: int,
     seed: int,
@@ -156,6 +172,8 @@ def judge(
         Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
     noisy_folds : ndarray of shape (n_noisy,)
         The fold of every noisy row.
+    evidence : Evidence or None, default=None
+        What the trainings that alpha was learnt from say of rows; for labels only.
     n_judges : int
         Networks per pair of folds, each from its own initialisation.
     seed : int
@@ -164,35 +182,40 @@ def judge(
     -------
     Verdict
     """
-    court = Court(network, noisy, clean, n_judges=n_judges, seed=seed)
+    rng = np.random.RandomState(seed)
+    swapped = None if task.n_classes is not None else rng.permutation(noisy[1])
+    court = Court(network, noisy, clean, n_judges=n_judges, seed=seed, swapped=swapped)
     all_noisy, all_clean = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
     rotations = [(k, clean_folds != k, clean_folds == k) for k in range(len(alphas))]
     if len(alphas) == 1:  # one clean row cannot be left out of itself
         rotations = [(0, all_clean, all_clean)]
     n_folds = noisy_folds.max() + 1
-    stand_in_folds = np.random.RandomState(seed).permutation(np.arange(len(clean[1])) % n_folds)
+    stand_in_folds = rng.permutation(np.arange(len(clean[1])) % n_folds)
     crossed = [
         Split(k, noisy_folds != j, noisy_folds == j, seen, held_out, held_out & (stand_in_folds == j))
         for k, seen, held_out in rotations
         for j in range(n_folds)
     ]
-    ones = np.ones_like(alphas)
-    kinds = {
-        "rows weighted by alpha": court.opinion(crossed, alphas, clean_weight),
-        "all rows as they are": court.opinion(crossed, ones, clean_weight),
-    }
+    ones, kinds = np.ones_like(alphas), {}
+
+    def ask(name: str, *arguments) -> None:
+        opinions = court.opinions(*arguments, tuple(_PARTS.values()))
+        kinds.update({(name, part): opinion for part, opinion in zip(_PARTS, opinions, strict=True)})
+
+    ask("rows weighted by alpha", crossed, alphas, clean_weight)
+    ask("all rows as they are", crossed, ones, clean_weight)
     if clean_weight > 0:
-        kinds["rows weighted by alpha, heavy clean rows"] = court.opinion(crossed, alphas, _HEAVIER * clean_weight)
+        ask("rows weighted by alpha, heavy clean rows", crossed, alphas, _HEAVIER * clean_weight)
         clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
-        kinds["clean rows alone"] = court.opinion(clean_only, ones, 1.0)
+        ask("clean rows alone", clean_only, ones, 1.0)
     suggested = task.rightness(task.convene(kinds, clean[1]).blended, noisy[1])
-    kinds["rows weighted by what these say"] = court.opinion(crossed, suggested, clean_weight)
+    ask("rows weighted by what these say", crossed, suggested, clean_weight)
     if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
-        kinds["nearest neighbours"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
+        kinds["nearest neighbours", "all of it"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
     panel = task.convene(kinds, clean[1])
-    conclusion = task.conclude(panel, noisy[1], clean[1], alphas.mean(axis=0), clean_folds)
-    return Verdict(conclusion, court.trained(conclusion.rightness, clean_weight, all_noisy, all_clean))
+    conclusion = task.conclude(panel, noisy[1], clean[1], alphas.mean(axis=0), evidence, clean_folds)
+    return Verdict(conclusion, *court.trained(conclusion.rightness, clean_weight, all_noisy, all_clean))
 
 
 def judge_plainly(
@@ -214,10 +237,10 @@ def judge_plainly(
     everyone = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
     noisy_rows, clean_rows = everyone
     split = Split(0, noisy_rows, noisy_rows, clean_rows, clean_rows, clean_rows)
-    opinion = court.opinion([split], alpha[None], clean_weight)
+    (opinion,) = court.opinions([split], alpha[None], clean_weight)
     clean_said = opinion.clean_answers, opinion.clean_losses
     conclusion = Conclusion(opinion.answers[0], opinion.losses[0], task.plain_limit(opinion.clean_losses), *clean_said)
-    return Verdict(conclusion, court.trained(alpha, clean_weight, *everyone))
+    return Verdict(conclusion, *court.trained(alpha, clean_weight, *everyone))
 
 
 def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.random.RandomState) -> np.ndarray:
@@ -240,7 +263,7 @@ def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.
     losses = np.zeros(len(folds))
     for fold in range(n_folds):
         held_out = folds == fold
-        state = court.trained(np.ones(len(folds)), 0.0, ~held_out, held_out)
+        (state,) = court.trained(np.ones(len(folds)), 0.0, ~held_out, held_out)
         losses[held_out] = network.row_losses(state, rows[0][held_out], rows[1][held_out])
     return losses
 
