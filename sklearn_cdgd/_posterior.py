@@ -16,7 +16,7 @@ from sklearn.isotonic import IsotonicRegression
 # Probabilities of networks are not believed beyond this.
 _LEAST = 1e-4
 # Candidates this many standard errors behind the best in held-out loss keep a say of exp(-1).
-_PATIENCE = 1 / 3
+_PATIENCE = 2 / 3
 # What one unit of alpha takes from the logarithm of a loss, where there are no labels.
 _ALPHA_LOG_LOSS = 0.3
 
@@ -156,9 +156,9 @@ def noise_transition(probabilities: np.ndarray, given: np.ndarray, log_odds=0.0,
         return transition, np.log((probabilities.clip(_LEAST**2) * transition[:, given].T).sum(axis=1)).sum(), joint
 
     (one_rate, shared_fit, _), (transition, own_fit, joint) = fitted(shared=True), fitted(shared=False)
-    # A rate of its own counts where it stands for a row or more; each has to pay its way, as in the BIC but doubly.
+    # A rate counts where it stands for a row or more; each has to pay its way, four times as dearly as in the BIC.
     n_rates = ((joint - prior)[~np.eye(n_classes, dtype=bool)] >= 1).sum()
-    return transition if own_fit - shared_fit > (n_rates - 1) * np.log(max(n_rows, 1)) else one_rate
+    return transition if own_fit - shared_fit > 2 * (n_rates - 1) * np.log(max(n_rows, 1)) else one_rate
 
 
 def posterior(probabilities: np.ndarray, given: np.ndarray, transition: np.ndarray, log_odds=0.0) -> np.ndarray:
