@@ -1,12 +1,11 @@
 """P1: concentric spheres, experiment 1 of arXiv 1905.05843.
 
-1,000 points on two spheres of radii 1 and 1.3 with 10 % or 40 % of the labels flipped, as in the paper, or 5 % or
-20 %, and M clean points. By default
-every method runs with the default network and its defaults. ``--paper`` runs the paper's own settings for ours (1,000
-ReLU units, plain SGD with lr 1.4, 600 full-batch steps; Adam with lr 0.2 on alpha, 250 outer steps; no cross-fitting,
-no averaging, clean rows not trained on), and for S_n and S_c its Adam with lr 0.01 for 200 epochs (without its
-plateau rule): d=15, M=100, one seed with 1,000 units and three with 200, and d=2 with N=100, M=20. Our defaults were
-chosen on seeds 10 and up; the tables judge seeds from 0.
+1,000 points on two spheres of radii 1 and 1.3 with 10 % or 40 % of the labels flipped, as in the paper, or 5 % or 20 %,
+and M clean points. By default every method runs with the default network and its defaults. ``--paper`` runs the paper's
+own settings for ours (1,000 ReLU units, plain SGD with lr 1.4, 600 full-batch steps; Adam with lr 0.2 on alpha, 250
+outer steps; no cross-fitting, no averaging, clean rows not trained on), and for S_n and S_c its Adam with lr 0.01 for
+200 epochs (without its plateau rule): d=15, M=100, one seed with 1,000 units and three with 200, and d=2 with N=100,
+M=20. Our defaults were chosen on seeds 10 and up; the tables judge seeds from 0.
 """
 
 from __future__ import annotations
