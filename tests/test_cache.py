@@ -36,7 +36,7 @@ def trainings(monkeypatch):
         return count_and_train
 
     monkeypatch.setattr(_objective, "hypergradient", counting(_objective.hypergradient))
-    monkeypatch.setattr(_verdict, "train", counting(_verdict.train))
+    monkeypatch.setattr(_verdict, "train_in_parts", counting(_verdict.train_in_parts))
     return counted
 
 
