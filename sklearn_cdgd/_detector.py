@@ -388,7 +388,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             estimate = AlphaEstimate.calibrated(network, snapshots, data.noisy, alphas.mean(axis=0))
             evidence = None
             if self.cv is not None and self.clean_cv is not None and data.task.n_classes is not None:
-                evidence = evidence_of(network, snapshots, data.noisy, data.clean, clean_folds, rng)
+                evidence = evidence_of(network, snapshots, data.noisy, data.clean, clean_folds, seed)
             verdict = self._judge(network, data, alphas, noisy_folds, clean_folds, evidence, seed)
             return Learnt(state.map(lambda t: t.cpu().numpy()), alphas.mean(axis=0), estimate, verdict)
 
