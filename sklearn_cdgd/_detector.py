@@ -22,9 +22,11 @@ from ._outer import OuterState, learn_alpha
 from ._report import report_of
 from ._task import Conclusion
 from ._tasks import FitTasks, Progress
-from ._verdict import Verdict, deal, judge, judge_plainly, leaving_out
+from ._trainer import Manner, Trainer
+from ._verdict import Verdict, deal, judge, judge_plainly
 from ._warm_start import Start, digest, of_all_rows, start_after
 from ._warnings import warn_user
+from ._workers import Workers
 
 # What no training depends on: read when predict is called, or already in the seed and the checked data.
 _NOT_TRAINED_BY = {
@@ -33,6 +35,7 @@ _NOT_TRAINED_BY = {
     "loss_limit",
     "memory",
     "method",
+    "n_jobs",
     "random_state",
     "task",
     "threshold",
@@ -154,6 +157,11 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Where to keep what a fit learnt: a folder, or joblib's object for one. A fit to the same data with the same net,
         seed and parameters is then read instead of trained. `method`, `threshold` and `loss_limit` do not count, so a
         search over them trains once per fold. Needs an integer `random_state`. Delete the folder to forget.
+    n_jobs : int or None, default=None
+        Number of joblib workers that train networks side by side: the `clean_cv` times `n_inits` trainings of one outer
+        step, and the judging networks. ``None`` is one, or what ``joblib.parallel_config`` says, which also takes a
+        cluster: ``backend="dask"``. The result does not depend on it, as long as torch has as many threads in the
+        workers as here. `net` must be picklable.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
@@ -262,6 +270,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         "memory_budget": [None, Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
         "memory": [None, str, HasMethods("cache")],
+        "n_jobs": [None, Integral],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -292,6 +301,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         memory_budget=None,
         warm_start=False,
         memory=None,
+        n_jobs=None,
         random_state=None,
         verbose=0,
     ):
@@ -318,6 +328,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.memory_budget = memory_budget
         self.warm_start = warm_start
         self.memory = memory
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
@@ -381,35 +392,28 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         rng = np.random.RandomState(seed)
         noisy_folds = deal(data.noisy[1], self.cv or 1, rng)
         clean_folds = deal(data.clean[1], self.clean_cv or _CLEAN_FOLDS, rng)
+        left_out = clean_folds if self.clean_cv else None
+        workers = Workers(self.n_jobs, Trainer(network, data.noisy, data.clean, left_out, self._manner()))
 
         def learnt(state: OuterState, snapshots: list) -> Learnt:
             alphas = (state.mean if self.average else state.alpha).cpu().numpy().astype(np.float64)
             estimate = AlphaEstimate.calibrated(network, snapshots, data.noisy, alphas.mean(axis=0))
-            verdict = self._judge(network, data, alphas, noisy_folds, clean_folds, seed)
+            verdict = self._judge(workers, data.task, alphas, noisy_folds, clean_folds, seed)
             return Learnt(state.map(lambda t: t.cpu().numpy()), alphas.mean(axis=0), estimate, verdict)
 
         state, snapshots = start
         if state.n_steps < self.max_iter:
-            clean_sets = ([data.clean], []) if self.clean_cv is None else leaving_out(data.clean, clean_folds)
-            state, snapshots = self._learn_alpha(network, data, clean_sets, start, seed, tasks, learnt)
+            state, snapshots = self._learn_alpha(network, data, workers, start, seed, tasks, learnt)
         tasks.begin("judging networks")
         result = learnt(state, snapshots)
         tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
         return result
 
-    def _learn_alpha(self, network, data, clean_sets, start, seed, tasks, learnt) -> Start:
-        objective = OuterObjective(
-            network,
-            data.noisy,
-            *clean_sets,
-            n_inits=self.n_inits,
-            truncation=self.truncation,
-            clean_every=self.clean_every,
-            memory_budget=self.memory_budget,
-            compile=self.compile,
-            n_steps=self.max_iter,
-            seed=seed,
-        )
+    def _manner(self) -> Manner:
+        return Manner(self.n_inits, self.truncation, self.clean_every, self.memory_budget, self.compile)
+
+    def _learn_alpha(self, network, data, workers, start, seed, tasks, learnt) -> Start:
+        objective = OuterObjective(workers, n_steps=self.max_iter, seed=seed)
         progress = Progress(self, objective, start.state.n_steps)
 
         def outer_step(alphas, step):
@@ -443,13 +447,12 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             )
         return Start(state, [*start.snapshots, *objective.snapshots])
 
-    def _judge(self, network, data, alphas, noisy_folds, clean_folds, seed) -> Verdict:
-        arguments = network, data.noisy, data.clean, data.task
+    def _judge(self, workers, task, alphas, noisy_folds, clean_folds, seed) -> Verdict:
         options = {"clean_weight": self.clean_weight, "n_judges": self.n_judges, "seed": seed}
         if noisy_folds.max() == 0:
-            return judge_plainly(*arguments, alphas.mean(axis=0), **options)
+            return judge_plainly(workers, task, alphas.mean(axis=0), **options)
         alphas = np.broadcast_to(alphas, (clean_folds.max() + 1, alphas.shape[1]))
-        return judge(*arguments, alphas, noisy_folds=noisy_folds, clean_folds=clean_folds, **options)
+        return judge(workers, task, alphas, noisy_folds=noisy_folds, clean_folds=clean_folds, **options)
 
     def _remember(self, network: Network, data: TrainingData, learnt: Learnt):
         """Set the fitted attributes."""

@@ -8,6 +8,7 @@ same arithmetic at a fraction of the overhead, in memory that does not grow, and
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 
@@ -18,6 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ._optimizers import Tensors
 from ._unroll import BatchPlan, Problem, State, inner_step
 from ._warnings import warn_user
+
+# The tracer patches torch for the whole process while it is at work.
+_TRACER = threading.Lock()
 
 
 class RecordingError(RuntimeError):
@@ -118,7 +122,7 @@ class Recording:
         """Trace `function` on the tensors `seen`, and check the replay on others."""
         # Anything may go wrong in a tracer or a compiler; all of it means the same to the caller.
         try:
-            with self.problem.seeded(0):
+            with self.problem.seeded(0), _TRACER:
                 # The tracer tells tensors apart by identity, so no two may be the same.
                 graph = make_fx(function)(*[t.detach().clone() for t in seen])
             _tidy(graph)

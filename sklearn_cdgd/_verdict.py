@@ -6,14 +6,14 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from ._inputs import concatenate_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
 from ._posterior import Opinion
 from ._task import Conclusion, Task
-from ._unroll import State, train
+from ._trainer import Trainer
+from ._unroll import State
+from ._workers import Workers
 
 # The clean rows weigh `clean_weight` in one kind of network and so many times more in another.
 _HEAVIER = 10
@@ -53,32 +53,15 @@ class Court:
 
     Parameters
     ----------
-    network : Network
-    noisy, clean : pair of (X, targets)
+    workers : Workers
+        Of a :class:`Trainer`. The networks of one opinion are trained by them, side by side.
     n_judges : int
         Networks per split, each from its own initialisation, whose answers are averaged.
     seed : int
     """
 
-    def __init__(self, network: Network, noisy, clean, *, n_judges: int, seed: int):
-        self.network, self.noisy, self.clean = network, noisy, clean
-        self.n_judges, self.seeds = n_judges, itertools.count(seed)
-
-    def trained(self, weights: np.ndarray, clean_weight: float, rows: np.ndarray, clean_rows: np.ndarray) -> State:
-        """Train on the chosen rows with their weights.
-
-        The chosen clean rows together weigh `clean_weight`, in units of the chosen noisy rows; at 0 they are left out.
-        """
-        clean_rows = clean_rows & (clean_weight > 0)
-        (X, targets), (X_clean, clean_targets) = self.noisy, self.clean
-        X = concatenate_rows(X[rows], X_clean[clean_rows])
-        targets, n_clean = np.concatenate([targets[rows], clean_targets[clean_rows]]), clean_rows.sum()
-        share = clean_weight * rows.sum() / n_clean if rows.any() and n_clean else 1.0
-        weights = np.concatenate([weights[rows], np.full(n_clean, share)])
-        weights /= max(1.0, weights.mean())  # heavier rows would be as good as a higher learning rate
-        weights = torch.as_tensor(weights, dtype=torch.float32, device=self.network.device)
-        problem = self.network.problem((X, targets), self.clean)
-        return train(problem, weights, self.network.plan(len(targets), next(self.seeds)))
+    def __init__(self, workers: Workers, *, n_judges: int, seed: int):
+        self.workers, self.n_judges, self.seeds = workers, n_judges, itertools.count(seed)
 
     def opinion(self, splits: list[Split], weights: np.ndarray, clean_weight: float) -> Opinion:
         """Train networks for every split, and collect what they say of the rows that they judge.
@@ -90,19 +73,21 @@ class Court:
             Of the noisy rows in the training of the networks that do not see each clean fold.
         clean_weight : float
         """
-        n_noisy, n_clean = len(self.noisy[1]), len(self.clean[1])
-        noisy, clean, lone = (_Tally(shape) for shape in ((len(weights), n_noisy), (n_clean,), (n_clean,)))
-        for split, _ in itertools.product(splits, range(self.n_judges)):
-            state = self.trained(weights[split.fold], clean_weight, split.trained, split.clean_trained)
-            noisy.add((split.fold, split.judged), *self._heard(state, self.noisy, split.judged))
-            heard = self._heard(state, self.clean, split.clean_judged)
-            clean.add(split.clean_judged, *heard)
-            lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in heard))
+        splits = [split for split in splits for _ in range(self.n_judges)]
+        jobs = [(split, weights[split.fold], clean_weight, next(self.seeds)) for split in splits]
+        n_clean = len(splits[0].clean_judged)
+        noisy, clean, lone = (_Tally(shape) for shape in (weights.shape, (n_clean,), (n_clean,)))
+        for split, (of_noisy, of_clean) in zip(splits, self.workers(_judgement, jobs), strict=True):
+            noisy.add((split.fold, split.judged), *of_noisy)
+            clean.add(split.clean_judged, *of_clean)
+            lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
         return Opinion(*noisy.means(), *clean.means(), *lone.means())
 
-    def _heard(self, state: State, pair, rows: np.ndarray):
-        X, targets = (part[rows] for part in pair)
-        return self.network.answers(state, X), self.network.row_losses(state, X, targets)
+
+def _judgement(trainer: Trainer, split: Split, weights: np.ndarray, clean_weight: float, seed: int) -> tuple:
+    """Return the answers and losses of one network, for the noisy and for the clean rows that it judges."""
+    state = trainer.trained(weights, clean_weight, split.trained, split.clean_trained, seed)
+    return trainer.heard(state, trainer.noisy, split.judged), trainer.heard(state, trainer.clean, split.clean_judged)
 
 
 class _Tally:
@@ -124,9 +109,7 @@ class _Tally:
 
 
 def judge(
-    network: Network,
-    noisy,
-    clean,
+    workers: Workers,
     task: Task,
     alphas: np.ndarray,
     *,
@@ -145,8 +128,8 @@ def judge(
 
     Parameters
     ----------
-    network : Network
-    noisy, clean : pair of (X, targets)
+    workers : Workers
+        Of a :class:`Trainer`.
     task : Task
     alphas : ndarray of shape (n_clean_folds, n_noisy)
         Inclusion variables, each learnt without one fold of the clean set.
@@ -164,7 +147,8 @@ def judge(
     -------
     Verdict
     """
-    court = Court(network, noisy, clean, n_judges=n_judges, seed=seed)
+    trainer, court = workers.tool, Court(workers, n_judges=n_judges, seed=seed)
+    noisy, clean, network = trainer.noisy, trainer.clean, trainer.network
     all_noisy, all_clean = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
     rotations = [(k, clean_folds != k, clean_folds == k) for k in range(len(alphas))]
     if len(alphas) == 1:  # one clean row cannot be left out of itself
@@ -192,17 +176,18 @@ def judge(
         kinds["nearest neighbours"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
     panel = task.convene(kinds, clean[1])
     conclusion = task.conclude(panel, noisy[1], clean[1], alphas.mean(axis=0), clean_folds)
-    return Verdict(conclusion, court.trained(conclusion.rightness, clean_weight, all_noisy, all_clean))
+    state = trainer.trained(conclusion.rightness, clean_weight, all_noisy, all_clean, next(court.seeds))
+    return Verdict(conclusion, state)
 
 
 def judge_plainly(
-    network: Network, noisy, clean, task: Task, alpha: np.ndarray, *, clean_weight: float, n_judges: int, seed: int
+    workers: Workers, task: Task, alpha: np.ndarray, *, clean_weight: float, n_judges: int, seed: int
 ) -> Verdict:
     """Let networks judge the rows that they were trained on with alpha, as in the paper.
 
     Parameters
     ----------
-    network, noisy, clean, task, clean_weight, n_judges, seed
+    workers, task, clean_weight, n_judges, seed
         As for :func:`judge`.
     alpha : ndarray of shape (n_noisy,)
 
@@ -210,14 +195,13 @@ def judge_plainly(
     -------
     Verdict
     """
-    court = Court(network, noisy, clean, n_judges=n_judges, seed=seed)
-    everyone = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
-    noisy_rows, clean_rows = everyone
+    trainer, court = workers.tool, Court(workers, n_judges=n_judges, seed=seed)
+    noisy_rows, clean_rows = (np.ones(len(targets), dtype=bool) for _, targets in (trainer.noisy, trainer.clean))
     split = Split(0, noisy_rows, noisy_rows, clean_rows, clean_rows, clean_rows)
     opinion = court.opinion([split], alpha[None], clean_weight)
     clean_said = opinion.clean_answers, opinion.clean_losses
     conclusion = Conclusion(opinion.answers[0], opinion.losses[0], task.plain_limit(opinion.clean_losses), *clean_said)
-    return Verdict(conclusion, court.trained(alpha, clean_weight, *everyone))
+    return Verdict(conclusion, trainer.trained(alpha, clean_weight, noisy_rows, clean_rows, next(court.seeds)))
 
 
 def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.random.RandomState) -> np.ndarray:
@@ -236,22 +220,13 @@ def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.
     -------
     losses : ndarray of shape (n_rows,)
     """
-    court, folds = Court(network, rows, rows, n_judges=1, seed=seed), deal(rows[1], n_folds, rng)
+    trainer, folds = Trainer(network, rows, rows), deal(rows[1], n_folds, rng)
     losses = np.zeros(len(folds))
     for fold in range(n_folds):
         held_out = folds == fold
-        state = court.trained(np.ones(len(folds)), 0.0, ~held_out, held_out)
+        state = trainer.trained(np.ones(len(folds)), 0.0, ~held_out, held_out, seed + fold)
         losses[held_out] = network.row_losses(state, rows[0][held_out], rows[1][held_out])
     return losses
-
-
-def leaving_out(rows, folds: np.ndarray) -> tuple[list, list]:
-    """Return what is left of rows and targets without each fold, and the folds; all and none if there is one fold."""
-    if folds.max() == 0:
-        return [rows], []
-    X, targets = rows
-    masks = [folds == fold for fold in range(folds.max() + 1)]
-    return [(X[~held_out], targets[~held_out]) for held_out in masks], [(X[m], targets[m]) for m in masks]
 
 
 def deal(targets: np.ndarray, n_folds: int, rng: np.random.RandomState) -> np.ndarray:
