@@ -393,7 +393,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         noisy_folds = deal(data.noisy[1], self.cv or 1, rng)
         clean_folds = deal(data.clean[1], self.clean_cv or _CLEAN_FOLDS, rng)
         left_out = clean_folds if self.clean_cv else None
-        workers = Workers(self.n_jobs, Trainer(network, data.noisy, data.clean, left_out, self._manner()))
+        trainer = Trainer(network, data.noisy, data.clean, left_out, self._manner())
 
         def learnt(state: OuterState, snapshots: list) -> Learnt:
             alphas = (state.mean if self.average else state.alpha).cpu().numpy().astype(np.float64)
@@ -401,11 +401,12 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             verdict = self._judge(workers, data.task, alphas, noisy_folds, clean_folds, seed)
             return Learnt(state.map(lambda t: t.cpu().numpy()), alphas.mean(axis=0), estimate, verdict)
 
-        state, snapshots = start
-        if state.n_steps < self.max_iter:
-            state, snapshots = self._learn_alpha(network, data, workers, start, seed, tasks, learnt)
-        tasks.begin("judging networks")
-        result = learnt(state, snapshots)
+        with Workers(self.n_jobs, trainer) as workers:
+            state, snapshots = start
+            if state.n_steps < self.max_iter:
+                state, snapshots = self._learn_alpha(network, data, workers, start, seed, tasks, learnt)
+            tasks.begin("judging networks")
+            result = learnt(state, snapshots)
         tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
         return result
 

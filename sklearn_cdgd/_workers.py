@@ -67,13 +67,16 @@ class Workers:
                     raise
                 if not n_left:
                     raise RuntimeError(
-                        f"A worker died in each of {_N_TRIES} tries: {type(error).__name__}: {error}. Most often the "
-                        "memory was full: lower n_jobs or shard_size, or see what ended it."
+                        f"A worker died in each of {_N_TRIES} tries ({type(error).__name__}, see above). Most often "
+                        "the memory was full: lower n_jobs or shard_size, or see what ended it."
                     ) from error
         raise AssertionError("not reached")
 
-    def close(self) -> None:
-        """Let go of what threads of this process have kept."""
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error) -> None:
+        # What threads of this process have kept; other processes keep it until they meet another tool.
         with _LOCK:
             _idle.pop(self._token, None)
 
