@@ -39,6 +39,11 @@ def flag_by_p_value(p_values: np.ndarray, fdr: float) -> np.ndarray:
     return p_values <= (ordered[passing[-1]] if len(passing) else -1.0)
 
 
+def least_share_flagged(p_values: np.ndarray, n_clean: int, fdr: float) -> float:
+    """Return the share of all rows that has to be flagged for any to be: no p-value is below 1 / (n_clean + 1)."""
+    return share_of_right(p_values) / (fdr * (n_clean + 1))
+
+
 def share_of_right(p_values: np.ndarray) -> float:
     """Estimate the share of right rows from the p-values above 0.5, where hardly any wrong row is (Storey 2002)."""
     return min(1.0, 2 * (1 + (p_values > 0.5).sum()) / len(p_values))

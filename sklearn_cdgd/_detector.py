@@ -14,9 +14,9 @@ from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
 from ._cache import recall
 from ._checks import refuse_nan
 from ._compat import CallbackSupportMixin, HasMethods, Interval, StrOptions, fit_context
-from ._decision import flag_by_p_value, flag_by_threshold, share_of_right
+from ._decision import flag_by_p_value, flag_by_threshold, least_share_flagged
 from ._network import Network, trains_networks
-from ._new_pairs import AlphaEstimate
+from ._new_pairs import AlphaEstimate, evidence_of
 from ._objective import OuterObjective
 from ._outer import OuterState, learn_alpha
 from ._report import report_of
@@ -95,9 +95,10 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         with a criterion of its own is trained as it asks for in either case; in regression its targets are passed on
         as float32, and rows are flagged by their loss.
     loss_limit : "auto" or float, default="auto"
-        ``method="trained"`` flags rows whose loss is above. ``"auto"`` in regression takes what 95 % of the clean rows
-        stay below under networks that did not see them; in classification the limit from which on the flags have the
-        best expected F1. Read when ``predict`` is called.
+        ``method="trained"`` flags rows whose loss is above. ``"auto"`` takes the limit from which on the flags have the
+        best expected F1: in classification by the probabilities of the labels, in regression by how many clean rows
+        have larger losses. With ``cv=None`` regression takes what 95 % of the clean rows stay below. Read when
+        ``predict`` is called.
     threshold : float, default=0.5
         In [0, 1]; used by ``method="alpha"``. Read when ``predict`` is called, so no new fit is needed to change it.
     fdr : float, default=0.1
@@ -105,7 +106,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         flagged ones. It holds if clean rows are drawn like the right rows of the noisy set. A p-value cannot be below
         one over the number of clean rows plus one, so small rates need clean rows; a warning says how many. Read when
         ``predict`` is called.
-    max_iter : int, default=24
+    max_iter : int, default=12
         Number of outer steps. Each trains the network once from a fresh initialisation, and moves alpha once. With
         `warm_start` those of earlier fits count.
     outer_lr : float, default=0.5
@@ -284,7 +285,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         method="trained",
         threshold=0.5,
         fdr=0.1,
-        max_iter=24,
+        max_iter=12,
         outer_lr=0.5,
         outer_eps=1.0,
         outer_patience=15,
@@ -398,7 +399,10 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         def learnt(state: OuterState, snapshots: list) -> Learnt:
             alphas = (state.mean if self.average else state.alpha).cpu().numpy().astype(np.float64)
             estimate = AlphaEstimate.calibrated(network, snapshots, data.noisy, alphas.mean(axis=0))
-            verdict = self._judge(workers, data.task, alphas, noisy_folds, clean_folds, seed)
+            evidence = None
+            if self.cv is not None and self.clean_cv is not None and data.task.n_classes is not None:
+                evidence = evidence_of(network, snapshots, data.noisy, data.clean, clean_folds, rng)
+            verdict = self._judge(workers, data.task, alphas, noisy_folds, clean_folds, evidence, seed)
             return Learnt(state.map(lambda t: t.cpu().numpy()), alphas.mean(axis=0), estimate, verdict)
 
         with Workers(self.n_jobs, trainer) as workers:
@@ -448,12 +452,13 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             )
         return Start(state, [*start.snapshots, *objective.snapshots])
 
-    def _judge(self, workers, task, alphas, noisy_folds, clean_folds, seed) -> Verdict:
+    def _judge(self, workers, task, alphas, noisy_folds, clean_folds, evidence, seed) -> Verdict:
         options = {"clean_weight": self.clean_weight, "n_judges": self.n_judges, "seed": seed}
         if noisy_folds.max() == 0:
             return judge_plainly(workers, task, alphas.mean(axis=0), **options)
         alphas = np.broadcast_to(alphas, (clean_folds.max() + 1, alphas.shape[1]))
-        return judge(workers, task, alphas, noisy_folds=noisy_folds, clean_folds=clean_folds, **options)
+        folds = {"noisy_folds": noisy_folds, "clean_folds": clean_folds}
+        return judge(workers, task, alphas, evidence=evidence, **folds, **options)
 
     def _remember(self, network: Network, data: TrainingData, learnt: Learnt):
         """Set the fitted attributes."""
@@ -496,19 +501,19 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
                 'method="conformal" needs rows that are kept from the networks that judge them. Fit with cv and '
                 f"clean_cv set; got cv={self.cv}, clean_cv={self.clean_cv}."
             )
-        self._warn_of_coarse_p_values()
+        self._check_resolution()
         return flag_by_p_value(self.p_values_, self.fdr)
 
-    def _warn_of_coarse_p_values(self):
+    def _check_resolution(self):
         """Warn if not even as many flags as there seem to be wrong rows could reach the asked level."""
-        right, n_clean = share_of_right(self.p_values_), self._n_clean
         wrong = self._task.flags(*self._verdict()).mean()
-        n_needed = right / (self.fdr * wrong) - 1 if wrong > 0 else 0
-        if n_clean < n_needed:
+        share = least_share_flagged(self.p_values_, self._n_clean, self.fdr)
+        if share > wrong > 0:
+            n_needed = np.ceil(share / wrong * (self._n_clean + 1) - 1)
             warn_user(
-                f"The clean set of {n_clean} rows is small for fdr={self.fdr:g}: a row can only be flagged if at least "
-                f"{right / (self.fdr * (n_clean + 1)):.0%} of all rows are, and {wrong:.0%} seem to be wrong. Verify "
-                f"about {np.ceil(n_needed):.0f} rows in all, or raise fdr."
+                f"The clean set of {self._n_clean} rows is small for fdr={self.fdr:g}: a row can only be flagged if at "
+                f"least {share:.0%} of all rows are, and {wrong:.0%} seem to be wrong. Verify some {n_needed:.0f} rows "
+                "in all, or raise fdr."
             )
 
     def _new_scores(self, X, targets):

@@ -49,7 +49,8 @@ def opinion_of_neighbors(noisy, clean, weights: np.ndarray, clean_folds: np.ndar
         clean_answers[unseen] = _shares_of_votes(labels[judged], votes[judged], n_classes)
     losses = np.stack([log_losses(of_fold, targets) for of_fold in answers])
     clean_losses = log_losses(clean_answers, clean_targets)
-    return Opinion(answers, losses, clean_answers, clean_losses, clean_answers, clean_losses)
+    of_clean = clean_answers, clean_losses
+    return Opinion(answers, losses, *of_clean, *of_clean, np.zeros_like(losses))
 
 
 def _shares_of_votes(labels: np.ndarray, votes: np.ndarray, n_classes: int) -> np.ndarray:

@@ -46,11 +46,14 @@ class Watch:
         Of one network; their size decides how many snapshots are kept.
     n_stacked : int
         Number of networks that are trained at once; each gets a snapshot of its own.
+    n_watches : int, default=1
+        How many outer loops share the snapshots, each watched by itself.
     """
 
-    def __init__(self, plan: BatchPlan, n_trainings: int, params: Tensors, n_stacked: int):
+    def __init__(self, plan: BatchPlan, n_trainings: int, params: Tensors, n_stacked: int, n_watches: int = 1):
         n_bytes = 2 * sum(p.numel() * p.element_size() for p in params)
-        self._n_wanted = max(1, int(np.clip(_SNAPSHOT_BYTES / n_bytes, 4, _N_SNAPSHOTS)) // n_stacked)
+        n_wanted = int(np.clip(_SNAPSHOT_BYTES / n_bytes, 4, _N_SNAPSHOTS))
+        self._n_wanted = max(1, -(-n_wanted // n_watches) // n_stacked)
         self._n_steps = max(1, round(_WATCHED_PART * plan.n_steps))
         self._n_trainings = n_trainings
 
@@ -77,14 +80,15 @@ class AlphaEstimate(NamedTuple):
 
     Attributes
     ----------
-    snapshots : list of Snapshot
+    snapshots : list of (int, Snapshot)
+        With the clean fold that alpha was learnt without.
     influences : ndarray of shape (n_knots,)
         Increasing.
     alphas : ndarray of shape (n_knots,)
         alpha at each of them; in between it is interpolated.
     """
 
-    snapshots: list[Snapshot]
+    snapshots: list[tuple[int, Snapshot]]
     influences: np.ndarray
     alphas: np.ndarray
 
@@ -93,29 +97,85 @@ class AlphaEstimate(NamedTuple):
         """Return the estimate that fits the alpha of the training rows best among all that fall with the influence."""
         some = slice(None, None, -(-len(alpha) // _CALIBRATION_ROWS))
         (X, targets), alpha = noisy, alpha[some]
-        uncalibrated = cls(snapshots, np.zeros(1), np.zeros(1))
-        of_rows = uncalibrated.influence(network, X[some], targets[some])
+        of_rows = influence_of(network, [snapshot for _, snapshot in snapshots], X[some], targets[some])
         fitted = IsotonicRegression(increasing=False).fit_transform(of_rows, alpha)
         # Knots in the middle of the steps of the fit: so pairs on the same step still differ, and can be ranked.
         levels, step = np.unique(-fitted, return_inverse=True)
         return cls(snapshots, np.bincount(step, of_rows) / np.bincount(step), -levels)
 
-    def influence(self, network: Network, X, targets) -> np.ndarray:
-        """Return by how much the clean loss would rise with the weight of each pair, in no particular unit."""
-        problem = network.problem((X, targets), (X, targets))
-        snapshots = [
-            Snapshot(*(tuple(torch.tensor(a, device=network.device) for a in part) for part in snapshot))
-            for snapshot in self.snapshots
-        ]
-        parts = [
-            influence(problem.eval_losses, snapshots, *problem.noisy(chunk), n_rows=1)
-            for chunk in torch.arange(len(targets)).split(rows_at_once(X, _CHUNK))
-        ]
-        return torch.cat(parts).cpu().numpy().astype(np.float64)
-
     def alpha(self, network: Network, X, targets) -> np.ndarray:
         """Return the estimated alpha of each pair."""
-        return np.interp(self.influence(network, X, targets), self.influences, self.alphas)
+        of_pairs = influence_of(network, [snapshot for _, snapshot in self.snapshots], X, targets)
+        return np.interp(of_pairs, self.influences, self.alphas)
+
+
+class Evidence(NamedTuple):
+    """How much each row helps the clean loss: minus its influence, in units of its spread over the noisy set.
+
+    Attributes
+    ----------
+    noisy : ndarray of shape (n_noisy,)
+        Summed over the clean folds.
+    right, wrong : ndarray of shape (n_clean,)
+        Of every clean row where its fold is left out, with its own label and with a wrong one.
+    wrong_targets : ndarray of shape (n_clean,)
+    """
+
+    noisy: np.ndarray
+    right: np.ndarray
+    wrong: np.ndarray
+    wrong_targets: np.ndarray
+
+
+def evidence_of(
+    network: Network, snapshots: list[tuple[int, Snapshot]], noisy, clean, clean_folds: np.ndarray, rng
+) -> Evidence:
+    """Return what the trainings that alpha was learnt from say of the noisy rows, and of clean rows left out of them.
+
+    Parameters
+    ----------
+    network : Network
+    snapshots : list of (int, Snapshot)
+        With the clean fold that was left out.
+    noisy, clean : pair of (X, labels)
+    clean_folds : ndarray of shape (n_clean,)
+    rng : RandomState
+        Draws the wrong labels.
+
+    Returns
+    -------
+    Evidence
+        Zeros for folds that have no snapshot.
+    """
+    (X, targets), (X_clean, clean_targets) = noisy, clean
+    n_classes, n_clean = network.n_classes, len(clean_targets)
+    wrong_targets = (clean_targets + rng.randint(1, n_classes, size=n_clean)) % n_classes
+    evidence = Evidence(np.zeros(len(targets)), np.zeros(n_clean), np.zeros(n_clean), wrong_targets)
+    for fold in np.unique(clean_folds):
+        own = [snapshot for n, snapshot in snapshots if n == fold]
+        if not own:
+            continue
+        of_noisy, held_out = influence_of(network, own, X, targets), clean_folds == fold
+        center, spread = of_noisy.mean(), of_noisy.std() + 1e-30
+        evidence.noisy[:] += (center - of_noisy) / spread
+        for values, labels in ((evidence.right, clean_targets), (evidence.wrong, wrong_targets)):
+            of_fold = influence_of(network, own, X_clean[held_out], labels[held_out])
+            values[held_out] = (center - of_fold) / spread
+    return evidence
+
+
+def influence_of(network: Network, snapshots: list[Snapshot], X, targets) -> np.ndarray:
+    """Return by how much the clean loss would rise with the weight of each pair, in no particular unit."""
+    problem = network.problem((X, targets), (X, targets))
+    snapshots = [
+        Snapshot(*(tuple(torch.tensor(a, device=network.device) for a in part) for part in snapshot))
+        for snapshot in snapshots
+    ]
+    parts = [
+        influence(problem.eval_losses, snapshots, *problem.noisy(chunk), n_rows=1)
+        for chunk in torch.arange(len(targets)).split(rows_at_once(X, _CHUNK))
+    ]
+    return torch.cat(parts).cpu().numpy().astype(np.float64)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

@@ -29,8 +29,8 @@ class OuterObjective:
 
     Attributes
     ----------
-    snapshots : list of Snapshot
-        Of the trainings so far.
+    snapshots : list of (int, Snapshot)
+        Of the trainings so far, with the number of the clean set.
     """
 
     def __init__(self, workers: Workers, *, n_steps: int, seed: int):
@@ -39,20 +39,24 @@ class OuterObjective:
         self._n_parts, self._n_inits, n_stacked = trainer.n_parts, trainer.manner.n_inits, trainer.n_stacked
         self._n_trainings = self._n_inits // n_stacked
         params, _ = trainer.network.initialize(seed)
-        self._watch = Watch(trainer.plan(seed), n_steps * self._n_parts * self._n_trainings, params, n_stacked)
-        self.snapshots: list[Snapshot] = []
+        self._watch = Watch(trainer.plan(seed), n_steps * self._n_trainings, params, n_stacked, self._n_parts)
+        self._snapshots: list[list[Snapshot]] = [[] for _ in range(self._n_parts)]
+
+    @property
+    def snapshots(self) -> list[tuple[int, Snapshot]]:
+        return [(part, snapshot) for part, of_part in enumerate(self._snapshots) for snapshot in of_part]
 
     def __call__(self, alphas: Tensor, outer_step: int) -> tuple[float, Tensor, float]:
         """Return the mean objective, its hypergradient by the alpha of every clean set, and the held-out loss."""
         of_parts = [alpha.cpu().numpy() for alpha in alphas]
         jobs = []
         for part, n in itertools.product(range(self._n_parts), range(self._n_trainings)):
-            number = outer_step * self._n_parts + part
             # Every training has an initialisation of its own; one that trains several networks at once has several.
-            seed = self._seed + 1 + number * self._n_inits + n
-            jobs.append((part, of_parts[part], seed, self._watch.steps(number * self._n_trainings + n)))
+            seed = self._seed + 1 + (outer_step * self._n_parts + part) * self._n_inits + n
+            jobs.append((part, of_parts[part], seed, self._watch.steps(outer_step * self._n_trainings + n)))
         trained = self._workers(Trainer.hypergradient, jobs)
-        self.snapshots += itertools.chain.from_iterable(one.snapshots for one in trained)
+        for (part, *_), one in zip(jobs, trained, strict=True):
+            self._snapshots[part] += one.snapshots
         values, grads, held_out = (self._means([getattr(one, name) for one in trained]) for name in _AVERAGED)
         grad = torch.as_tensor(np.stack(grads), device=alphas.device)
         return sum(values) / len(values), grad, sum(held_out) / len(held_out)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
+from sklearn.isotonic import IsotonicRegression
 
 # Probabilities of networks are not believed beyond this.
 _LEAST = 1e-4
 # Candidates this many standard errors behind the best in held-out loss keep a say of exp(-1).
-_PATIENCE = 1 / 3
-# What one unit of alpha adds to the log-odds that a label is right, and takes from the logarithm of a loss.
-_ALPHA_LOG_ODDS = 2.0
+_PATIENCE = 2 / 3
+# What one unit of alpha takes from the logarithm of a loss, where there are no labels.
 _ALPHA_LOG_LOSS = 0.3
 
 
@@ -35,6 +35,8 @@ class Opinion(NamedTuple):
     lone_answers : ndarray of shape (n_clean, ...)
         By as few of these networks as judge a noisy row: what a noisy row can be compared with.
     lone_losses : ndarray of shape (n_clean,)
+    swapped_losses : ndarray of shape (n_folds, n_noisy)
+        Of the noisy rows with the targets of others; zeros where there are labels.
     """
 
     answers: np.ndarray
@@ -43,6 +45,7 @@ class Opinion(NamedTuple):
     clean_losses: np.ndarray
     lone_answers: np.ndarray
     lone_losses: np.ndarray
+    swapped_losses: np.ndarray
 
 
 class Panel(NamedTuple):
@@ -50,8 +53,8 @@ class Panel(NamedTuple):
 
     Attributes
     ----------
-    names : tuple of str
-        In which way the networks were trained.
+    names : tuple of (str, str)
+        In which way the networks were trained, and after which part of the training they were asked.
     opinions : list of Opinion
     held_out : ndarray of shape (n_opinions, n_clean)
         Losses of the clean rows, which decide the shares.
@@ -59,7 +62,7 @@ class Panel(NamedTuple):
     blended : Opinion
     """
 
-    names: tuple[str, ...]
+    names: tuple[tuple[str, str], ...]
     opinions: list[Opinion]
     held_out: np.ndarray
     shares: np.ndarray
@@ -133,17 +136,29 @@ def noise_transition(probabilities: np.ndarray, given: np.ndarray, log_odds=0.0,
     Returns
     -------
     transition : ndarray of shape (n_classes, n_classes)
-        Row c holds the probabilities of each given label where c is true.
+        Row c holds the probabilities of each given label where c is true. All classes share one rate, at which labels
+        turn into any other, unless the rows speak clearly for rates of their own: mistakes of the networks look like
+        noise of the rarer classes.
     """
-    n_classes = probabilities.shape[1]
+    n_rows, n_classes = probabilities.shape
     # Two rows' worth of belief per class, most of it in labels being right.
     prior = 1.6 * np.eye(n_classes) + 0.2 / n_classes
-    transition = prior / prior.sum(axis=1, keepdims=True)
     given_as_columns = np.eye(n_classes)[given]
-    for _ in range(n_iter):
-        joint = posterior(probabilities, given, transition, log_odds).T @ given_as_columns + prior
-        transition = joint / joint.sum(axis=1, keepdims=True)
-    return transition
+
+    def fitted(shared: bool):
+        transition = prior / prior.sum(axis=1, keepdims=True)
+        for _ in range(n_iter):
+            joint = posterior(probabilities, given, transition, log_odds).T @ given_as_columns + prior
+            if shared:
+                rate = 1 - np.trace(joint) / joint.sum()
+                joint = np.where(np.eye(n_classes, dtype=bool), 1 - rate, rate / (n_classes - 1))
+            transition = joint / joint.sum(axis=1, keepdims=True)
+        return transition, np.log((probabilities.clip(_LEAST**2) * transition[:, given].T).sum(axis=1)).sum(), joint
+
+    (one_rate, shared_fit, _), (transition, own_fit, joint) = fitted(shared=True), fitted(shared=False)
+    # A rate counts where it stands for a row or more; each has to pay its way, four times as dearly as in the BIC.
+    n_rates = ((joint - prior)[~np.eye(n_classes, dtype=bool)] >= 1).sum()
+    return transition if own_fit - shared_fit > 2 * (n_rates - 1) * np.log(max(n_rows, 1)) else one_rate
 
 
 def posterior(probabilities: np.ndarray, given: np.ndarray, transition: np.ndarray, log_odds=0.0) -> np.ndarray:
@@ -154,9 +169,43 @@ def posterior(probabilities: np.ndarray, given: np.ndarray, transition: np.ndarr
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def alpha_log_odds(alpha: np.ndarray) -> np.ndarray:
-    """Return the evidence of the inclusion variable for a label being right: none at its mean."""
-    return _ALPHA_LOG_ODDS * (alpha - alpha.mean())
+def evidence_weight(clean_answers: np.ndarray, clean_targets: np.ndarray, transition: np.ndarray, evidence) -> float:
+    """Return by how much one unit of the influence of a row changes the log-odds that its label is right.
+
+    On some data influence tells more than networks do, on others it only points at rows that are hard. Clean rows that
+    were left out decide, each once with its label and once with a wrong one, by a logistic regression of which label is
+    right on what the networks say and on the influence. Wrong labels count as much as there are of them.
+
+    Parameters
+    ----------
+    clean_answers : ndarray of shape (n_clean, n_classes)
+        Probabilities by networks that did not see the rows.
+    clean_targets : ndarray of shape (n_clean,)
+    transition : ndarray of shape (n_classes, n_classes)
+    evidence : Evidence
+        With the values `right` and `wrong` of each clean row, and its `wrong_targets`.
+
+    Returns
+    -------
+    weight : float
+        At least 0.
+    """
+
+    def log_odds(targets):
+        right = posterior(clean_answers, targets, transition)[np.arange(len(targets)), targets].clip(1e-6, 1 - 1e-6)
+        return np.log(right / (1 - right))
+
+    right, wrong = log_odds(clean_targets), log_odds(evidence.wrong_targets)
+    rate = 1 - np.diag(transition).mean()
+
+    def objective(factors):
+        of_networks, of_evidence = factors
+        losses = np.logaddexp(0, -of_networks * right - of_evidence * evidence.right)
+        losses += rate / (1 - rate) * np.logaddexp(0, of_networks * wrong + of_evidence * evidence.wrong)
+        # Worth a few rows: networks are believed as they are, and influence not at all.
+        return losses.sum() + 2 * (of_networks - 1) ** 2 + of_evidence**2 / 2
+
+    return float(minimize(objective, [1.0, 0.1], bounds=[(0.1, 3.0), (0.0, 3.0)]).x[1])
 
 
 def alpha_log_loss(alpha: np.ndarray) -> np.ndarray:
@@ -185,15 +234,32 @@ def best_expected_f1(suspicion: np.ndarray) -> float:
     return float((ordered[last] + following) / 2)
 
 
-def share_of_clean(losses: np.ndarray, clean_losses: np.ndarray) -> np.ndarray:
-    """Return, where there are no labels, a weight for every row: how much commoner its loss is among clean rows.
+def suspicion_by_loss(losses: np.ndarray, clean_losses: np.ndarray, swapped_losses: np.ndarray) -> np.ndarray:
+    """Return, where there are no labels, the probability that each row is wrong, given its loss.
 
-    The share of clean rows with as great a loss, in units of the share of all noisy rows with as great a loss, at
-    most 1: an estimate of the probability that a row with such a loss is right.
+    Losses of right rows are those of clean rows, losses of wrong ones those of targets that belong to other rows. The
+    share of wrong rows is the one that makes the losses of the noisy rows most likely.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n_rows,)
+    clean_losses : ndarray of shape (n_clean,)
+    swapped_losses : ndarray of shape (n_swapped,)
+        All by networks that did not see the rows.
+
+    Returns
+    -------
+    suspicion : ndarray of shape (n_rows,)
+        In (0, 1), rising with the loss.
     """
-    clean, noisy = np.sort(clean_losses), np.sort(losses)
-    of_clean = (len(clean) - np.searchsorted(clean, losses) + 1) / (len(clean) + 1)
-    of_noisy = (len(noisy) - np.searchsorted(noisy, losses)) / len(noisy)
-    weights, order = np.minimum(1, of_clean / of_noisy), np.argsort(losses, kind="stable")
-    weights[order] = np.minimum.accumulate(weights[order])
-    return weights
+    n_clean, n_swapped = len(clean_losses), len(swapped_losses)
+    kind = np.repeat([0.0, 1.0], [n_clean, n_swapped])
+    weights = np.repeat([1 / n_clean, 1 / n_swapped], [n_clean, n_swapped])
+    least = 1 / (n_clean + 2)  # what no clean row tells is not believed
+    of_loss = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
+    swapped = of_loss.fit(np.concatenate([clean_losses, swapped_losses]), kind, weights).predict(losses)
+    odds, share = swapped / (1 - swapped), 0.1
+    for _ in range(200):  # expectation maximisation, with two rows' worth of belief
+        wrong = share * odds / (1 - share + share * odds)
+        share = (wrong.sum() + 0.2) / (len(wrong) + 2)
+    return wrong

@@ -17,16 +17,16 @@ from ._posterior import (
     Opinion,
     Panel,
     alpha_log_loss,
-    alpha_log_odds,
     best_expected_f1,
     calibrating_power,
+    evidence_weight,
     log_losses,
     mixed,
     noise_transition,
     posterior,
-    share_of_clean,
     shares,
     sharpened,
+    suspicion_by_loss,
 )
 from ._warnings import warn_user
 
@@ -118,8 +118,8 @@ class Task(ABC):
         """Return a weight in [0, 1] for every clean fold and noisy row, large if the row seems right."""
 
     @abstractmethod
-    def conclude(self, panel: Panel, targets, clean_targets, alpha, clean_folds) -> Conclusion:
-        """Weigh what networks say of rows that they did not see against their targets and their alpha."""
+    def conclude(self, panel: Panel, targets, clean_targets, alpha, evidence, clean_folds) -> Conclusion:
+        """Weigh what networks say of rows that they did not see against their targets, and against their influence."""
 
     @abstractmethod
     def plain_limit(self, clean_losses) -> float | None:
@@ -205,9 +205,12 @@ class Classification(Task):
             ]
         )
 
-    def conclude(self, panel, targets, clean_targets, alpha, clean_folds):
-        opinion, log_odds = panel.blended, alpha_log_odds(alpha)
+    def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
+        opinion, log_odds = panel.blended, 0.0
         probabilities = opinion.answers.mean(axis=0)
+        if evidence is not None:
+            transition = noise_transition(probabilities, targets)
+            log_odds = evidence.noisy * evidence_weight(opinion.clean_answers, clean_targets, transition, evidence)
         transition = noise_transition(probabilities, targets, log_odds)
         answers = posterior(probabilities, targets, transition, log_odds)
         clean_answers = posterior(opinion.clean_answers, clean_targets, transition)
@@ -295,11 +298,14 @@ class Regression(Task):
         return Panel(tuple(opinions), [*opinions.values()], held_out, say, mixed([*opinions.values()], say))
 
     def rightness(self, opinion, targets):
-        return np.stack([share_of_clean(losses, opinion.clean_losses) for losses in opinion.losses])
+        pairs = zip(opinion.losses, opinion.swapped_losses, strict=True)
+        return np.stack([1 - suspicion_by_loss(losses, opinion.clean_losses, swapped) for losses, swapped in pairs])
 
-    def conclude(self, panel, targets, clean_targets, alpha, clean_folds):
+    def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
         opinion, raised = panel.blended, np.exp(alpha_log_loss(alpha))
-        losses, limit = opinion.losses.mean(axis=0) * raised, loss_limit(opinion.clean_losses)
+        losses = opinion.losses.mean(axis=0) * raised
+        suspicion = suspicion_by_loss(losses, opinion.clean_losses, opinion.swapped_losses.mean(axis=0))
+        limit = float(losses[suspicion <= best_expected_f1(suspicion)].max())
         flagged = [o.losses * raised > limit for o in panel.opinions]
         return Conclusion(
             opinion.answers.mean(axis=0),
@@ -307,7 +313,7 @@ class Regression(Task):
             limit,
             opinion.clean_answers,
             opinion.clean_losses,
-            share_of_clean(losses, opinion.clean_losses),
+            1 - suspicion,
             None,
             panel.shares @ np.mean(flagged, axis=1),
             conformal_p_values(-opinion.losses, -opinion.lone_losses, clean_folds),

@@ -14,7 +14,7 @@ from ._inputs import concatenate_rows
 from ._network import Network
 from ._new_pairs import stored
 from ._recording import Recording, record
-from ._unroll import BatchPlan, Problem, State, stacked, train
+from ._unroll import BatchPlan, Problem, State, stacked, train_in_parts
 
 # Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
 _STACKED_ROWS = 256
@@ -169,9 +169,9 @@ class Trainer:
     # --- without ------------------------------------------------------------------------------------------------------
 
     def trained(
-        self, weights: np.ndarray, clean_weight: float, rows: np.ndarray, clean_rows: np.ndarray, seed: int
-    ) -> State:
-        """Train on the chosen rows with their weights, from the initialisation of a seed.
+        self, weights: np.ndarray, clean_weight: float, rows: np.ndarray, clean_rows: np.ndarray, seed, parts=(1.0,)
+    ) -> list[State]:
+        """Train on the chosen rows with their weights, and return the states after the given parts of the training.
 
         The chosen clean rows together weigh `clean_weight`, in units of the chosen noisy rows; at 0 they are left out.
         """
@@ -184,7 +184,7 @@ class Trainer:
         weights /= max(1.0, weights.mean())  # heavier rows would be as good as a higher learning rate
         weights = torch.as_tensor(weights, dtype=torch.float32, device=self.network.device)
         problem = self.network.problem((X, targets), self.clean)
-        return train(problem, weights, self.network.plan(len(targets), seed))
+        return train_in_parts(problem, weights, self.network.plan(len(targets), seed), parts)
 
     def heard(self, state: State, pair, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what a trained network answers to some rows of a pair of X and targets, and their losses."""

@@ -11,7 +11,7 @@ that every step can be replayed in the reverse sweep.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -247,9 +247,18 @@ def advance(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan, firs
 
 def train(problem: Problem, alpha: Tensor, plan: BatchPlan) -> State:
     """Train from a fresh initialisation to the end of the plan."""
-    state = advance(problem, problem.initial_state(plan.seed), alpha, plan, 0, plan.n_steps)
-    check_finite(state, plan.n_steps)
-    return state
+    return train_in_parts(problem, alpha, plan, (1.0,))[0]
+
+
+def train_in_parts(problem: Problem, alpha: Tensor, plan: BatchPlan, parts: Sequence[float]) -> list[State]:
+    """Train from a fresh initialisation, and return the states after the given parts of the plan, in rising order."""
+    state, done, states = problem.initial_state(plan.seed), 0, []
+    for part in parts:
+        last = max(1, round(part * plan.n_steps))
+        state, done = advance(problem, state, alpha, plan, done, last), last
+        check_finite(state, last)
+        states.append(state)
+    return states
 
 
 def train_early_stopped(problem: Problem, alpha: Tensor, plan: BatchPlan) -> tuple[State, list[float]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
+from ._new_pairs import Evidence
 from ._posterior import Opinion
 from ._task import Conclusion, Task
 from ._trainer import Trainer
@@ -17,6 +18,8 @@ from ._workers import Workers
 
 # The clean rows weigh `clean_weight` in one kind of network and so many times more in another.
 _HEAVIER = 10
+# Networks are asked after these parts of their training: on hard data the best of them has only begun to learn.
+_PARTS = {"a ninth of the training": 1 / 9, "a third": 1 / 3, "all of it": 1.0}
 
 
 class Verdict(NamedTuple):
@@ -58,12 +61,14 @@ class Court:
     n_judges : int
         Networks per split, each from its own initialisation, whose answers are averaged.
     seed : int
+    swapped : ndarray of shape (n_noisy, ...) or None, default=None
+        Targets of other rows, to see what losses wrong rows have.
     """
 
-    def __init__(self, workers: Workers, *, n_judges: int, seed: int):
-        self.workers, self.n_judges, self.seeds = workers, n_judges, itertools.count(seed)
+    def __init__(self, workers: Workers, *, n_judges: int, seed: int, swapped: np.ndarray | None = None):
+        self.workers, self.n_judges, self.seeds, self.swapped = workers, n_judges, itertools.count(seed), swapped
 
-    def opinion(self, splits: list[Split], weights: np.ndarray, clean_weight: float) -> Opinion:
+    def opinions(self, splits: list[Split], weights: np.ndarray, clean_weight: float, parts=(1.0,)) -> list[Opinion]:
         """Train networks for every split, and collect what they say of the rows that they judge.
 
         Parameters
@@ -72,22 +77,45 @@ class Court:
         weights : ndarray of shape (n_folds, n_noisy)
             Of the noisy rows in the training of the networks that do not see each clean fold.
         clean_weight : float
+        parts : sequence of float
+            Of the training: there is an opinion for each.
         """
         splits = [split for split in splits for _ in range(self.n_judges)]
-        jobs = [(split, weights[split.fold], clean_weight, next(self.seeds)) for split in splits]
+        jobs = [
+            (split, weights[split.fold], clean_weight, next(self.seeds), self._swapped(split), parts)
+            for split in splits
+        ]
         n_clean = len(splits[0].clean_judged)
-        noisy, clean, lone = (_Tally(shape) for shape in (weights.shape, (n_clean,), (n_clean,)))
-        for split, (of_noisy, of_clean) in zip(splits, self.workers(_judgement, jobs), strict=True):
-            noisy.add((split.fold, split.judged), *of_noisy)
-            clean.add(split.clean_judged, *of_clean)
-            lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
-        return Opinion(*noisy.means(), *clean.means(), *lone.means())
+        tallies = [[_Tally(shape) for shape in (weights.shape, (n_clean,), (n_clean,))] for _ in parts]
+        swapped = np.zeros((len(parts), *weights.shape))
+        for split, heard in zip(splits, self.workers(_judgement, jobs), strict=True):
+            for n, ((of_noisy, of_clean, of_swapped), (noisy, clean, lone)) in enumerate(
+                zip(heard, tallies, strict=True)
+            ):
+                noisy.add((split.fold, split.judged), *of_noisy)
+                clean.add(split.clean_judged, *of_clean)
+                lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
+                swapped[n, split.fold, split.judged] = of_swapped
+        means = (itertools.chain.from_iterable(tally.means() for tally in of_part) for of_part in tallies)
+        return [Opinion(*of_part, losses) for of_part, losses in zip(means, swapped, strict=True)]
+
+    def _swapped(self, split: Split) -> np.ndarray | None:
+        return None if self.swapped is None else self.swapped[split.judged]
 
 
-def _judgement(trainer: Trainer, split: Split, weights: np.ndarray, clean_weight: float, seed: int) -> tuple:
-    """Return the answers and losses of one network, for the noisy and for the clean rows that it judges."""
-    state = trainer.trained(weights, clean_weight, split.trained, split.clean_trained, seed)
-    return trainer.heard(state, trainer.noisy, split.judged), trainer.heard(state, trainer.clean, split.clean_judged)
+def _judgement(trainer: Trainer, split: Split, weights, clean_weight: float, seed: int, swapped, parts) -> list[tuple]:
+    """Return what one network says after every part of its training.
+
+    That is answers and losses for the noisy rows that it judges, the same for the clean rows, and the losses of the
+    noisy rows with `swapped` targets, 0 without.
+    """
+    heard = []
+    for state in trainer.trained(weights, clean_weight, split.trained, split.clean_trained, seed, parts):
+        of_noisy = trainer.heard(state, trainer.noisy, split.judged)
+        of_clean = trainer.heard(state, trainer.clean, split.clean_judged)
+        rows = trainer.noisy[0][split.judged], swapped
+        heard.append((of_noisy, of_clean, 0.0 if swapped is None else trainer.network.row_losses(state, *rows)))
+    return heard
 
 
 class _Tally:
@@ -115,6 +143,7 @@ def judge(
     *,
     clean_folds: np.ndarray,
     noisy_folds: np.ndarray,
+    evidence: Evidence | None = None,
     clean_weight: float,
     n_judges: int,
     seed: int,
@@ -139,6 +168,8 @@ def judge(
         Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
     noisy_folds : ndarray of shape (n_noisy,)
         The fold of every noisy row.
+    evidence : Evidence or None, default=None
+        What the trainings that alpha was learnt from say of rows; for labels only.
     n_judges : int
         Networks per pair of folds, each from its own initialisation.
     seed : int
@@ -147,37 +178,43 @@ def judge(
     -------
     Verdict
     """
-    trainer, court = workers.tool, Court(workers, n_judges=n_judges, seed=seed)
+    trainer, rng = workers.tool, np.random.RandomState(seed)
     noisy, clean, network = trainer.noisy, trainer.clean, trainer.network
+    swapped = None if task.n_classes is not None else rng.permutation(noisy[1])
+    court = Court(workers, n_judges=n_judges, seed=seed, swapped=swapped)
     all_noisy, all_clean = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
     rotations = [(k, clean_folds != k, clean_folds == k) for k in range(len(alphas))]
     if len(alphas) == 1:  # one clean row cannot be left out of itself
         rotations = [(0, all_clean, all_clean)]
     n_folds = noisy_folds.max() + 1
-    stand_in_folds = np.random.RandomState(seed).permutation(np.arange(len(clean[1])) % n_folds)
+    stand_in_folds = rng.permutation(np.arange(len(clean[1])) % n_folds)
     crossed = [
         Split(k, noisy_folds != j, noisy_folds == j, seen, held_out, held_out & (stand_in_folds == j))
         for k, seen, held_out in rotations
         for j in range(n_folds)
     ]
-    ones = np.ones_like(alphas)
-    kinds = {
-        "rows weighted by alpha": court.opinion(crossed, alphas, clean_weight),
-        "all rows as they are": court.opinion(crossed, ones, clean_weight),
-    }
+    ones, kinds = np.ones_like(alphas), {}
+
+    def ask(name: str, *arguments) -> None:
+        opinions = court.opinions(*arguments, tuple(_PARTS.values()))
+        kinds.update({(name, part): opinion for part, opinion in zip(_PARTS, opinions, strict=True)})
+
+    ask("rows weighted by alpha", crossed, alphas, clean_weight)
+    ask("all rows as they are", crossed, ones, clean_weight)
     if clean_weight > 0:
-        kinds["rows weighted by alpha, heavy clean rows"] = court.opinion(crossed, alphas, _HEAVIER * clean_weight)
+        ask("rows weighted by alpha, heavy clean rows", crossed, alphas, _HEAVIER * clean_weight)
         clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
-        kinds["clean rows alone"] = court.opinion(clean_only, ones, 1.0)
+        ask("clean rows alone", clean_only, ones, 1.0)
     suggested = task.rightness(task.convene(kinds, clean[1]).blended, noisy[1])
-    kinds["rows weighted by what these say"] = court.opinion(crossed, suggested, clean_weight)
+    ask("rows weighted by what these say", crossed, suggested, clean_weight)
     if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
-        kinds["nearest neighbours"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
+        kinds["nearest neighbours", "all of it"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
     panel = task.convene(kinds, clean[1])
-    conclusion = task.conclude(panel, noisy[1], clean[1], alphas.mean(axis=0), clean_folds)
-    state = trainer.trained(conclusion.rightness, clean_weight, all_noisy, all_clean, next(court.seeds))
-    return Verdict(conclusion, state)
+    conclusion = task.conclude(panel, noisy[1], clean[1], alphas.mean(axis=0), evidence, clean_folds)
+    return Verdict(
+        conclusion, *trainer.trained(conclusion.rightness, clean_weight, all_noisy, all_clean, next(court.seeds))
+    )
 
 
 def judge_plainly(
@@ -198,10 +235,10 @@ def judge_plainly(
     trainer, court = workers.tool, Court(workers, n_judges=n_judges, seed=seed)
     noisy_rows, clean_rows = (np.ones(len(targets), dtype=bool) for _, targets in (trainer.noisy, trainer.clean))
     split = Split(0, noisy_rows, noisy_rows, clean_rows, clean_rows, clean_rows)
-    opinion = court.opinion([split], alpha[None], clean_weight)
+    (opinion,) = court.opinions([split], alpha[None], clean_weight)
     clean_said = opinion.clean_answers, opinion.clean_losses
     conclusion = Conclusion(opinion.answers[0], opinion.losses[0], task.plain_limit(opinion.clean_losses), *clean_said)
-    return Verdict(conclusion, trainer.trained(alpha, clean_weight, noisy_rows, clean_rows, next(court.seeds)))
+    return Verdict(conclusion, *trainer.trained(alpha, clean_weight, noisy_rows, clean_rows, next(court.seeds)))
 
 
 def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.random.RandomState) -> np.ndarray:
@@ -224,7 +261,7 @@ def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.
     losses = np.zeros(len(folds))
     for fold in range(n_folds):
         held_out = folds == fold
-        state = trainer.trained(np.ones(len(folds)), 0.0, ~held_out, held_out, seed + fold)
+        (state,) = trainer.trained(np.ones(len(folds)), 0.0, ~held_out, held_out, seed + fold)
         losses[held_out] = network.row_losses(state, rows[0][held_out], rows[1][held_out])
     return losses
 

@@ -21,8 +21,8 @@ class Start(NamedTuple):
     ----------
     state : OuterState
         On the CPU, with the rows of the noisy set.
-    snapshots : list of Snapshot
-        Of the trainings of earlier fits.
+    snapshots : list of (int, Snapshot)
+        Of the trainings of earlier fits, with the clean fold that was left out.
     """
 
     state: OuterState

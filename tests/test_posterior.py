@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ class TestShares:
         np.testing.assert_allclose(_posterior.shares(np.array([[1.0], [2.0]])), [1, 0])
 
     def test_mixed(self):
-        shapes = [(2, 5, 3), (2, 5), (4, 3), (4,), (4, 3), (4,)]
+        shapes = [(2, 5, 3), (2, 5), (4, 3), (4,), (4, 3), (4,), (2, 5)]
         opinions = [Opinion(*(RNG.rand(*shape) for shape in shapes)) for _ in range(2)]
         mixed = _posterior.mixed(opinions, np.array([0.25, 0.75]))
         for part, (a, b) in zip(mixed, zip(*opinions, strict=True), strict=True):
@@ -100,10 +102,6 @@ class TestNoise:
         right = _posterior.posterior(probabilities, given, even, log_odds=np.log(3))[0, 0]
         assert right == pytest.approx(0.75)
 
-    def test_alpha_at_its_mean_says_nothing(self):
-        np.testing.assert_allclose(_posterior.alpha_log_odds(np.array([0.5, 1.0, 0.0])), [0, 1, -1])
-        np.testing.assert_allclose(_posterior.alpha_log_odds(np.ones(4)), 0)
-
 
 class TestExpectedF1:
     @pytest.mark.parametrize("seed", range(5))
@@ -125,18 +123,62 @@ class TestExpectedF1:
         assert 0 <= _posterior.best_expected_f1(np.array([0.2])) < 0.2
 
 
-class TestShareOfClean:
-    def test_falls_with_the_loss(self):
-        losses = RNG.exponential(size=100)
-        weights = _posterior.share_of_clean(losses, RNG.exponential(size=30) / 2)
-        assert ((weights >= 0) & (weights <= 1)).all()
-        assert (np.diff(weights[np.argsort(losses)]) <= 0).all()
-
-    def test_estimates_the_share_of_right_rows(self):
+class TestSuspicionByLoss:
+    def test_is_the_probability_of_being_wrong(self):
+        """Losses of right and of swapped targets with known densities: the posterior is Bayes' rule in closed form."""
         rng = np.random.RandomState(0)
-        good, bad, clean = rng.exponential(size=8000), 12 + rng.random_sample(2000), rng.exponential(size=8000)
-        weights = _posterior.share_of_clean(np.concatenate([good, bad]), clean)
-        # The mass of good rows beyond a loss over that of all: known in closed form up to where the bad rows begin.
-        beyond = np.exp(-good)
-        np.testing.assert_allclose(weights[:8000], beyond / (0.8 * beyond + 0.2), atol=0.06)
-        assert weights[8000:].mean() < 0.1
+        clean, swapped = rng.exponential(size=4000), 4 * rng.exponential(size=4000)
+        losses = np.concatenate([rng.exponential(size=3000), 4 * rng.exponential(size=1000)])
+        suspicion = _posterior.suspicion_by_loss(losses, clean, swapped)
+        right, wrong = 0.75 * np.exp(-losses), 0.25 * np.exp(-losses / 4) / 4
+        np.testing.assert_allclose(suspicion, wrong / (right + wrong), atol=0.15)
+        assert suspicion.mean() == pytest.approx(0.25, abs=0.05)
+
+    def test_rises_with_the_loss(self):
+        losses = RNG.exponential(size=100)
+        suspicion = _posterior.suspicion_by_loss(losses, RNG.exponential(size=30), 3 * RNG.exponential(size=100))
+        assert (np.diff(suspicion[np.argsort(losses)]) >= 0).all()
+        assert ((suspicion > 0) & (suspicion < 1)).all()
+
+    def test_networks_that_tell_nothing(self):
+        """Where swapped targets have the losses of right ones, every row is as suspicious as any other."""
+        losses = RNG.exponential(size=500)
+        suspicion = _posterior.suspicion_by_loss(losses, losses, losses)
+        assert np.ptp(suspicion) < 1e-6
+
+
+class TestEvidenceWeight:
+    @staticmethod
+    def evidence(right, wrong):
+        return SimpleNamespace(right=right, wrong=wrong, wrong_targets=np.ones(len(right), dtype=int))
+
+    @pytest.mark.parametrize("weight", [0.0, 1.0])
+    def test_the_weight_is_found(self, weight):
+        """Evidence that is drawn with a known likelihood ratio, beside networks that know nothing."""
+        rng, n = np.random.RandomState(0), 3000
+        right, wrong = rng.randn(n) + weight / 2, rng.randn(n) - weight / 2
+        even = np.full((n, 2), 0.5)
+        transition = np.full((2, 2), 0.5)
+        found = _posterior.evidence_weight(even, np.zeros(n, dtype=int), transition, self.evidence(right, wrong))
+        assert found == pytest.approx(weight, abs=0.08)
+
+    def test_what_points_at_hard_rows_only_has_none(self):
+        """Evidence that differs between rows and not between their labels; what networks say is calibrated."""
+        rng, n = np.random.RandomState(0), 2000
+        hardness = rng.rand(n)
+        answers, true = np.stack([1 - hardness / 2, hardness / 2], axis=1), (rng.rand(n) < hardness / 2).astype(int)
+        transition = np.array([[0.9, 0.1], [0.1, 0.9]])
+        evidence = SimpleNamespace(right=0.5 - hardness, wrong=0.5 - hardness, wrong_targets=1 - true)
+        assert _posterior.evidence_weight(answers, true, transition, evidence) < 0.2
+
+
+class TestPanel:
+    def test_one_rate_unless_classes_speak_clearly(self, noisy):
+        """Half of the rows of one class turn into one other: rates of their own. A few by chance: one rate for all."""
+        probabilities, true, given = noisy
+        assert np.ptp(np.diag(_posterior.noise_transition(probabilities, given))) > 0.2
+        flipped = np.random.RandomState(0).rand(len(true)) < 0.1
+        evenly = np.where(flipped, (true + 1 + (np.arange(len(true)) % 2)) % 3, true)
+        transition = _posterior.noise_transition(probabilities, evenly)
+        np.testing.assert_allclose(np.diag(transition), np.diag(transition)[0])
+        assert transition[0, 0] == pytest.approx(0.9, abs=0.02)
