@@ -126,6 +126,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Cut the dependence of the network on alpha every so many epochs (Algorithm 2 of the paper). ``None`` is exact.
     clean_every : int or "epoch", default=1
         The clean loss is taken after every so many inner steps, or once an epoch.
+    clean_batch_size : int or None, default=None
+        The clean loss is taken on so many clean rows at a time, which rotate through the clean set, so that a large
+        clean set costs no more than a small one. ``None`` takes it on all of them.
     average : bool, default=True
         Whether ``alpha_`` is the mean over all outer steps, which keeps the clean set from being overfitted, or the
         alpha of the last one, as in the paper.
@@ -262,6 +265,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         "clean_cv": [None, Interval(Integral, 2, None, closed="left")],
         "truncation": [None, Interval(Integral, 1, None, closed="left")],
         "clean_every": [StrOptions({"epoch"}), Interval(Integral, 1, None, closed="left")],
+        "clean_batch_size": [None, Interval(Integral, 1, None, closed="left")],
         "average": ["boolean"],
         "cv": [None, Interval(Integral, 2, None, closed="left")],
         "n_judges": [Interval(Integral, 1, None, closed="left")],
@@ -293,6 +297,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         clean_cv=3,
         truncation=None,
         clean_every=1,
+        clean_batch_size=None,
         average=True,
         cv=5,
         n_judges=1,
@@ -320,6 +325,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.clean_cv = clean_cv
         self.truncation = truncation
         self.clean_every = clean_every
+        self.clean_batch_size = clean_batch_size
         self.average = average
         self.cv = cv
         self.n_judges = n_judges
@@ -415,7 +421,14 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         return result
 
     def _manner(self) -> Manner:
-        return Manner(self.n_inits, self.truncation, self.clean_every, self.memory_budget, self.compile)
+        return Manner(
+            self.n_inits,
+            self.truncation,
+            self.clean_every,
+            self.clean_batch_size,
+            self.memory_budget,
+            self.compile,
+        )
 
     def _learn_alpha(self, network, data, workers, start, seed, tasks, learnt) -> Start:
         objective = OuterObjective(workers, n_steps=self.max_iter, seed=seed)

@@ -14,7 +14,7 @@ from ._inputs import concatenate_rows
 from ._network import Network
 from ._new_pairs import stored
 from ._recording import Recording, record
-from ._unroll import BatchPlan, Problem, State, stacked, train_in_parts
+from ._unroll import BatchPlan, CleanPlan, Problem, State, stacked, train_in_parts
 
 # Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
 _STACKED_ROWS = 256
@@ -30,6 +30,7 @@ class Manner(NamedTuple):
     truncation : int or None
         In epochs.
     clean_every : int or "epoch"
+    clean_batch_size : int or None
     memory_budget : float or None
         Bytes; ``None`` takes an eighth of the machine's memory.
     compile : bool
@@ -38,6 +39,7 @@ class Manner(NamedTuple):
     n_inits: int = 1
     truncation: int | None = None
     clean_every: int | str = 1
+    clean_batch_size: int | None = None
     memory_budget: float | None = None
     compile: bool = False
 
@@ -116,7 +118,7 @@ class Trainer:
         """Train from the initialisation of a seed, and differentiate the clean loss without a fold by alpha."""
         problem, recording, n_stacked = self._part(part)
         alpha, plan = torch.as_tensor(alpha, device=self.network.device), self.plan(seed)
-        result = hypergradient(problem, alpha, plan, recording=recording, watched=watched, **self._options())
+        result = hypergradient(problem, alpha, plan, recording=recording, watched=watched, **self._options(part, plan))
         states = [result.state]
         if n_stacked > 1:
             states = [State(*(tuple(t[n] for t in tensors) for tensors in result.state)) for n in range(n_stacked)]
@@ -126,8 +128,8 @@ class Trainer:
     def forecast(self) -> Forecast:
         """Say what one hypergradient will take."""
         problem, recording, _ = self._part(0)
-        alpha = torch.ones(len(self.noisy[1]), device=self.network.device)
-        return forecast(problem, alpha, self.plan(0), recording=recording, **self._options())
+        alpha, plan = torch.ones(len(self.noisy[1]), device=self.network.device), self.plan(0)
+        return forecast(problem, alpha, plan, recording=recording, **self._options(0, plan))
 
     def _part(self, part: int) -> _Part:
         """Return what is trained without a fold; it is recorded when it is asked for first."""
@@ -135,14 +137,14 @@ class Trainer:
             (X, targets), seen = self.clean, ~self._left_out(part)
             problem, plan = self.network.problem(self.noisy, (X[seen], targets[seen])), self.plan(0)
             alpha = torch.ones(len(self.noisy[1]), device=self.network.device)
-            n_inits, compile = self.manner.n_inits, self.manner.compile
+            options = {"clean_rows": self._clean_plan(part, plan).rows(0), "compile": self.manner.compile}
             recording, n_stacked = None, 1
             if self._may_stack():
-                recording = record(stacked(problem, n_inits), plan, alpha, compile=compile)
+                recording = record(stacked(problem, self.manner.n_inits), plan, alpha, **options)
             if recording is None:
-                recording = record(problem, plan, alpha, compile=compile)
+                recording = record(problem, plan, alpha, **options)
             else:
-                problem, n_stacked = recording.problem, n_inits
+                problem, n_stacked = recording.problem, self.manner.n_inits
             self._parts[part] = _Part(problem, recording, n_stacked)
         return self._parts[part]
 
@@ -152,13 +154,18 @@ class Trainer:
     def _left_out(self, part: int) -> np.ndarray:
         return (self.clean_folds == part) & (self.n_parts > 1)
 
-    def _options(self) -> dict:
-        steps_per_epoch, manner = self.plan(0).steps_per_epoch, self.manner
+    def _options(self, part: int, plan: BatchPlan) -> dict:
+        manner = self.manner
         return {
             "memory_budget": _default_memory_budget() if manner.memory_budget is None else manner.memory_budget,
-            "truncation": None if manner.truncation is None else manner.truncation * steps_per_epoch,
-            "clean_every": steps_per_epoch if manner.clean_every == "epoch" else manner.clean_every,
+            "truncation": None if manner.truncation is None else manner.truncation * plan.steps_per_epoch,
+            "clean_plan": self._clean_plan(part, plan),
         }
+
+    def _clean_plan(self, part: int, plan: BatchPlan) -> CleanPlan:
+        every, n_rows = self.manner.clean_every, int((~self._left_out(part)).sum())
+        every = plan.steps_per_epoch if every == "epoch" else every
+        return CleanPlan(plan.n_steps, every, self.manner.clean_batch_size, n_rows, plan.seed)
 
     def _held_out_loss(self, part: int, states: list[State]) -> float:
         rows = self._left_out(part)
