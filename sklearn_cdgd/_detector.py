@@ -20,10 +20,11 @@ from ._new_pairs import AlphaEstimate, evidence_of
 from ._objective import OuterObjective
 from ._outer import OuterState, learn_alpha
 from ._report import report_of
+from ._shards import Settings, learn_in_shards
 from ._task import Conclusion
 from ._tasks import FitTasks, Progress
 from ._trainer import Manner, Trainer
-from ._verdict import Verdict, deal, judge, judge_plainly
+from ._verdict import CLEAN_FOLDS, Verdict, deal, judge, judge_plainly
 from ._warm_start import Start, digest, of_all_rows, start_after
 from ._warnings import warn_user
 from ._workers import Workers
@@ -42,8 +43,6 @@ _NOT_TRAINED_BY = {
     "verbose",
     "warm_start",
 }
-# Folds in which the judging networks are kept from clean rows where alpha is learnt from all of them.
-_CLEAN_FOLDS = 3
 
 
 class Learnt(NamedTuple):
@@ -161,6 +160,12 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Where to keep what a fit learnt: a folder, or joblib's object for one. A fit to the same data with the same net,
         seed and parameters is then read instead of trained. `method`, `threshold` and `loss_limit` do not count, so a
         search over them trains once per fold. Needs an integer `random_state`. Delete the folder to forget.
+    shard_size : int or None, default=None
+        Split a noisy set of more rows into parts of nearly the same size, at most this, each with its part of every
+        class. alpha is learnt, and rows are judged, in every shard by itself, against the same clean set; there is one
+        conclusion for all, and ``net_`` trains on all rows. Time is then linear in the number of rows, and a worker
+        needs the memory of one shard; with `n_jobs` workers have one shard each. A smaller shard knows less of its
+        noisy rows: see the user guide. With `warm_start` the learning-rate plateau is counted afresh.
     n_jobs : int or None, default=None
         Number of joblib workers that train networks side by side: the `clean_cv` times `n_inits` trainings of one outer
         step, and the judging networks. ``None`` is one, or what ``joblib.parallel_config`` says, which also takes a
@@ -275,6 +280,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         "memory_budget": [None, Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
         "memory": [None, str, HasMethods("cache")],
+        "shard_size": [None, Interval(Integral, 2, None, closed="left")],
         "n_jobs": [None, Integral],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -307,6 +313,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         memory_budget=None,
         warm_start=False,
         memory=None,
+        shard_size=None,
         n_jobs=None,
         random_state=None,
         verbose=0,
@@ -335,6 +342,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.memory_budget = memory_budget
         self.warm_start = warm_start
         self.memory = memory
+        self.shard_size = shard_size
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -396,20 +404,24 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
     def _learn(self, network: Network, data: TrainingData, start: Start, seed: int, tasks: FitTasks) -> Learnt:
         """Do all the training, a function of the arguments and the parameters alone."""
+        settings = self._settings()
+        if self.shard_size is not None and self.shard_size < len(data.noisy[1]):
+            return self._learn_in_shards(network, data, settings, start, seed, tasks)
         rng = np.random.RandomState(seed)
         noisy_folds = deal(data.noisy[1], self.cv or 1, rng)
-        clean_folds = deal(data.clean[1], self.clean_cv or _CLEAN_FOLDS, rng)
+        clean_folds = deal(data.clean[1], self.clean_cv or CLEAN_FOLDS, rng)
         left_out = clean_folds if self.clean_cv else None
-        trainer = Trainer(network, data.noisy, data.clean, left_out, self._manner())
+        trainer = Trainer(network, data.noisy, data.clean, left_out, settings.manner)
 
         def learnt(state: OuterState, snapshots: list) -> Learnt:
-            alphas = (state.mean if self.average else state.alpha).cpu().numpy().astype(np.float64)
+            state = state.map(lambda t: t.cpu().numpy())
+            alphas = settings.alphas(state)
             estimate = AlphaEstimate.calibrated(network, snapshots, data.noisy, alphas.mean(axis=0))
             evidence = None
             if self.cv is not None and self.clean_cv is not None and data.task.n_classes is not None:
                 evidence = evidence_of(network, snapshots, data.noisy, data.clean, clean_folds, rng)
             verdict = self._judge(workers, data.task, alphas, noisy_folds, clean_folds, evidence, seed)
-            return Learnt(state.map(lambda t: t.cpu().numpy()), alphas.mean(axis=0), estimate, verdict)
+            return Learnt(state, alphas.mean(axis=0), estimate, verdict)
 
         with Workers(self.n_jobs, trainer) as workers:
             state, snapshots = start
@@ -420,15 +432,27 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
         return result
 
-    def _manner(self) -> Manner:
-        return Manner(
-            self.n_inits,
-            self.truncation,
-            self.clean_every,
-            self.clean_batch_size,
-            self.memory_budget,
-            self.compile,
+    def _learn_in_shards(self, network, data, settings, start, seed, tasks) -> Learnt:
+        tasks.begin("shards")
+        state, snapshots, verdict = learn_in_shards(
+            network,
+            data.noisy,
+            data.clean,
+            data.task,
+            settings,
+            *start,
+            shard_size=self.shard_size,
+            n_jobs=self.n_jobs,
+            seed=seed,
         )
+        alpha = settings.alphas(state).mean(axis=0)
+        result = Learnt(state, alpha, AlphaEstimate.calibrated(network, snapshots, data.noisy, alpha), verdict)
+        tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
+        return result
+
+    def _settings(self) -> Settings:
+        manner, settings = ({name: getattr(self, name, None) for name in of._fields} for of in (Manner, Settings))
+        return Settings(**settings | {"manner": Manner(**manner)})
 
     def _learn_alpha(self, network, data, workers, start, seed, tasks, learnt) -> Start:
         objective = OuterObjective(workers, n_steps=self.max_iter, seed=seed)

@@ -23,7 +23,7 @@ from ._unroll import BatchPlan
 # trained on, and treats a new row unlike a training row of the same kind.
 _WATCHED_PART = 1 / 3
 # So many snapshots rank new pairs as well as ten times as many.
-_N_SNAPSHOTS = 48
+N_SNAPSHOTS = 48
 # A large network gets fewer of them: as many as fit in so many bytes, but at least four.
 _SNAPSHOT_BYTES = 1e8
 # Rows at a time: the influence needs the graph of two derivatives.
@@ -52,7 +52,7 @@ class Watch:
 
     def __init__(self, plan: BatchPlan, n_trainings: int, params: Tensors, n_stacked: int, n_watches: int = 1):
         n_bytes = 2 * sum(p.numel() * p.element_size() for p in params)
-        n_wanted = int(np.clip(_SNAPSHOT_BYTES / n_bytes, 4, _N_SNAPSHOTS))
+        n_wanted = int(np.clip(_SNAPSHOT_BYTES / n_bytes, 4, N_SNAPSHOTS))
         self._n_wanted = max(1, -(-n_wanted // n_watches) // n_stacked)
         self._n_steps = max(1, round(_WATCHED_PART * plan.n_steps))
         self._n_trainings = n_trainings

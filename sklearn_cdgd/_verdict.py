@@ -10,7 +10,7 @@ import numpy as np
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
 from ._new_pairs import Evidence
-from ._posterior import Opinion
+from ._posterior import Opinion, Panel
 from ._task import Conclusion, Task
 from ._trainer import Trainer
 from ._unroll import State
@@ -18,6 +18,8 @@ from ._workers import Workers
 
 # The clean rows weigh `clean_weight` in one kind of network and so many times more in another.
 _HEAVIER = 10
+# Folds in which the judging networks are kept from clean rows where alpha is learnt from all of them.
+CLEAN_FOLDS = 3
 # Networks are asked after these parts of their training: on hard data the best of them has only begun to learn.
 _PARTS = {"a ninth of the training": 1 / 9, "a third": 1 / 3, "all of it": 1.0}
 
@@ -137,18 +139,45 @@ class _Tally:
 
 
 def judge(
+    workers: Workers, task: Task, alphas: np.ndarray, *, clean_folds: np.ndarray, evidence: Evidence | None, **options
+) -> Verdict:
+    """Let networks judge every row, draw the conclusion, and train a network with it.
+
+    Parameters
+    ----------
+    workers, task, alphas, clean_folds, **options
+        As for :func:`hear`.
+    evidence : Evidence or None
+        What the trainings that alpha was learnt from say of rows; for labels only.
+
+    Returns
+    -------
+    Verdict
+    """
+    (_, targets), (_, clean_targets) = workers.tool.noisy, workers.tool.clean
+    panel = hear(workers, task, alphas, clean_folds=clean_folds, **options)
+    conclusion = task.conclude(panel, targets, clean_targets, alphas.mean(axis=0), evidence, clean_folds)
+    return with_network(workers.tool, conclusion, options["clean_weight"], options["seed"])
+
+
+def with_network(trainer: Trainer, conclusion: Conclusion, clean_weight: float, seed: int) -> Verdict:
+    """Train a network on all rows, each with its probability of being right."""
+    all_rows = (np.ones(len(targets), dtype=bool) for _, targets in (trainer.noisy, trainer.clean))
+    return Verdict(conclusion, *trainer.trained(conclusion.rightness, clean_weight, *all_rows, seed))
+
+
+def hear(
     workers: Workers,
     task: Task,
     alphas: np.ndarray,
     *,
     clean_folds: np.ndarray,
     noisy_folds: np.ndarray,
-    evidence: Evidence | None = None,
     clean_weight: float,
     n_judges: int,
     seed: int,
-) -> Verdict:
-    """Train networks on the alpha-weighted noisy rows, joined by the clean rows, and let them judge every row.
+) -> Panel:
+    """Train networks on the alpha-weighted noisy rows, joined by the clean rows, and hear what they say of every row.
 
     A network that was trained on a row has partly memorised its target, so with folds a row is judged by networks that
     were trained on the other folds only. Clean rows are judged so too, and their losses decide how much each kind of
@@ -164,19 +193,17 @@ def judge(
         Inclusion variables, each learnt without one fold of the clean set.
     clean_folds : ndarray of shape (n_clean,)
         The fold of every clean row.
-    clean_weight : float
-        Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
     noisy_folds : ndarray of shape (n_noisy,)
         The fold of every noisy row.
-    evidence : Evidence or None, default=None
-        What the trainings that alpha was learnt from say of rows; for labels only.
+    clean_weight : float
+        Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
     n_judges : int
         Networks per pair of folds, each from its own initialisation.
     seed : int
 
     Returns
     -------
-    Verdict
+    Panel
     """
     trainer, rng = workers.tool, np.random.RandomState(seed)
     noisy, clean, network = trainer.noisy, trainer.clean, trainer.network
@@ -210,11 +237,7 @@ def judge(
     if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
         kinds["nearest neighbours", "all of it"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
-    panel = task.convene(kinds, clean[1])
-    conclusion = task.conclude(panel, noisy[1], clean[1], alphas.mean(axis=0), evidence, clean_folds)
-    return Verdict(
-        conclusion, *trainer.trained(conclusion.rightness, clean_weight, all_noisy, all_clean, next(court.seeds))
-    )
+    return task.convene(kinds, clean[1])
 
 
 def judge_plainly(

@@ -13,7 +13,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
-from sklearn_cdgd._new_pairs import _N_SNAPSHOTS, Watch
+from sklearn_cdgd._new_pairs import N_SNAPSHOTS, Watch
 from sklearn_cdgd._unroll import BatchPlan
 
 DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]
@@ -230,7 +230,7 @@ class TestWatch:
     def test_number_and_place_of_the_snapshots(self, n_trainings, n_stacked):
         watch = Watch(BatchPlan(10, -1, 900, seed=0), n_trainings, self.params(5), n_stacked)
         steps = [step for training in range(n_trainings) for step in watch.steps(training)]
-        assert len(steps) == _N_SNAPSHOTS // n_stacked
+        assert len(steps) == N_SNAPSHOTS // n_stacked
         assert 0 <= min(steps) < 50
         assert 250 < max(steps) < 300
 

@@ -145,6 +145,7 @@ def test_labels_for_a_regressor(cls):
         ("clean_every", "step"),
         ("clean_batch_size", 0),
         ("n_jobs", 1.5),
+        ("shard_size", 1),
         ("cv", 1),
         ("clean_weight", -1),
         ("clean_fraction", 1),
