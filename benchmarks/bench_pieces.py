@@ -31,7 +31,7 @@ def pieces():
         "inner step": lambda: inner_step(problem, state.leaves(), alpha, *problem.noisy(None)),
         "recorded step": lambda: recording.step(state, alpha, None, 0),
         "recorded reverse of a step": lambda: recording.pull(state, alpha, None, 0, adjoint),
-        "recorded clean gradient": lambda: recording.clean(state, share, adjoint),
+        "recorded clean gradient": lambda: recording.clean(state, None, share, adjoint),
         "recording": lambda: Recording(problem, plan, alpha),
         "hypergradient, 150 steps, recorded": lambda: hypergradient(problem, alpha, plan, recording=recording),
         "hypergradient, 150 steps, graph": lambda: hypergradient(problem, alpha, plan),

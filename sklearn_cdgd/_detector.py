@@ -20,11 +20,14 @@ from ._new_pairs import AlphaEstimate, evidence_of
 from ._objective import OuterObjective
 from ._outer import OuterState, learn_alpha
 from ._report import report_of
+from ._shards import Settings, learn_in_shards
 from ._task import Conclusion
 from ._tasks import FitTasks, Progress
-from ._verdict import Verdict, deal, judge, judge_plainly, leaving_out
+from ._trainer import Manner, Trainer
+from ._verdict import CLEAN_FOLDS, Verdict, deal, judge, judge_plainly
 from ._warm_start import Start, digest, of_all_rows, start_after
 from ._warnings import warn_user
+from ._workers import Workers
 
 # What no training depends on: read when predict is called, or already in the seed and the checked data.
 _NOT_TRAINED_BY = {
@@ -33,14 +36,13 @@ _NOT_TRAINED_BY = {
     "loss_limit",
     "memory",
     "method",
+    "n_jobs",
     "random_state",
     "task",
     "threshold",
     "verbose",
     "warm_start",
 }
-# Folds in which the judging networks are kept from clean rows where alpha is learnt from all of them.
-_CLEAN_FOLDS = 3
 
 
 class Learnt(NamedTuple):
@@ -123,6 +125,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Cut the dependence of the network on alpha every so many epochs (Algorithm 2 of the paper). ``None`` is exact.
     clean_every : int or "epoch", default=1
         The clean loss is taken after every so many inner steps, or once an epoch.
+    clean_batch_size : int or None, default=None
+        The clean loss is taken on so many clean rows at a time, which rotate through the clean set, so that a large
+        clean set costs no more than a small one. ``None`` takes it on all of them.
     average : bool, default=True
         Whether ``alpha_`` is the mean over all outer steps, which keeps the clean set from being overfitted, or the
         alpha of the last one, as in the paper.
@@ -155,6 +160,17 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Where to keep what a fit learnt: a folder, or joblib's object for one. A fit to the same data with the same net,
         seed and parameters is then read instead of trained. `method`, `threshold`, `fdr` and `loss_limit` do not
         count, so a search over them trains once per fold. Needs an integer `random_state`. Delete the folder to forget.
+    shard_size : int or None, default=None
+        Split a noisy set of more rows into parts of nearly the same size, at most this, each with its part of every
+        class. alpha is learnt, and rows are judged, in every shard by itself, against the same clean set; there is one
+        conclusion for all, and ``net_`` trains on all rows. Time is then linear in the number of rows, and a worker
+        needs the memory of one shard; with `n_jobs` workers have one shard each. A smaller shard knows less of its
+        noisy rows: see the user guide. With `warm_start` the learning-rate plateau is counted afresh.
+    n_jobs : int or None, default=None
+        Number of joblib workers that train networks side by side: the `clean_cv` times `n_inits` trainings of one outer
+        step, and the judging networks. ``None`` is one, or what ``joblib.parallel_config`` says, which also takes a
+        cluster: ``backend="dask"``. The result does not depend on it, as long as torch has as many threads in the
+        workers as here. `net` must be picklable.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
@@ -254,6 +270,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         "clean_cv": [None, Interval(Integral, 2, None, closed="left")],
         "truncation": [None, Interval(Integral, 1, None, closed="left")],
         "clean_every": [StrOptions({"epoch"}), Interval(Integral, 1, None, closed="left")],
+        "clean_batch_size": [None, Interval(Integral, 1, None, closed="left")],
         "average": ["boolean"],
         "cv": [None, Interval(Integral, 2, None, closed="left")],
         "n_judges": [Interval(Integral, 1, None, closed="left")],
@@ -263,6 +280,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         "memory_budget": [None, Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
         "memory": [None, str, HasMethods("cache")],
+        "shard_size": [None, Interval(Integral, 2, None, closed="left")],
+        "n_jobs": [None, Integral],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -284,6 +303,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         clean_cv=3,
         truncation=None,
         clean_every=1,
+        clean_batch_size=None,
         average=True,
         cv=5,
         n_judges=1,
@@ -293,6 +313,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         memory_budget=None,
         warm_start=False,
         memory=None,
+        shard_size=None,
+        n_jobs=None,
         random_state=None,
         verbose=0,
     ):
@@ -310,6 +332,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.clean_cv = clean_cv
         self.truncation = truncation
         self.clean_every = clean_every
+        self.clean_batch_size = clean_batch_size
         self.average = average
         self.cv = cv
         self.n_judges = n_judges
@@ -319,6 +342,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.memory_budget = memory_budget
         self.warm_start = warm_start
         self.memory = memory
+        self.shard_size = shard_size
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
@@ -379,41 +404,58 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
     def _learn(self, network: Network, data: TrainingData, start: Start, seed: int, tasks: FitTasks) -> Learnt:
         """Do all the training, a function of the arguments and the parameters alone."""
+        settings = self._settings()
+        if self.shard_size is not None and self.shard_size < len(data.noisy[1]):
+            return self._learn_in_shards(network, data, settings, start, seed, tasks)
         rng = np.random.RandomState(seed)
         noisy_folds = deal(data.noisy[1], self.cv or 1, rng)
-        clean_folds = deal(data.clean[1], self.clean_cv or _CLEAN_FOLDS, rng)
+        clean_folds = deal(data.clean[1], self.clean_cv or CLEAN_FOLDS, rng)
+        left_out = clean_folds if self.clean_cv else None
+        trainer = Trainer(network, data.noisy, data.clean, left_out, settings.manner)
 
         def learnt(state: OuterState, snapshots: list) -> Learnt:
-            alphas = (state.mean if self.average else state.alpha).cpu().numpy().astype(np.float64)
+            state = state.map(lambda t: t.cpu().numpy())
+            alphas = settings.alphas(state)
             estimate = AlphaEstimate.calibrated(network, snapshots, data.noisy, alphas.mean(axis=0))
             evidence = None
             if self.cv is not None and self.clean_cv is not None and data.task.n_classes is not None:
                 evidence = evidence_of(network, snapshots, data.noisy, data.clean, clean_folds, seed)
-            verdict = self._judge(network, data, alphas, noisy_folds, clean_folds, evidence, seed)
-            return Learnt(state.map(lambda t: t.cpu().numpy()), alphas.mean(axis=0), estimate, verdict)
+            verdict = self._judge(workers, data.task, alphas, noisy_folds, clean_folds, evidence, seed)
+            return Learnt(state, alphas.mean(axis=0), estimate, verdict)
 
-        state, snapshots = start
-        if state.n_steps < self.max_iter:
-            clean_sets = ([data.clean], []) if self.clean_cv is None else leaving_out(data.clean, clean_folds)
-            state, snapshots = self._learn_alpha(network, data, clean_sets, start, seed, tasks, learnt)
-        tasks.begin("judging networks")
-        result = learnt(state, snapshots)
+        with Workers(self.n_jobs, trainer) as workers:
+            state, snapshots = start
+            if state.n_steps < self.max_iter:
+                state, snapshots = self._learn_alpha(network, data, workers, start, seed, tasks, learnt)
+            tasks.begin("judging networks")
+            result = learnt(state, snapshots)
         tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
         return result
 
-    def _learn_alpha(self, network, data, clean_sets, start, seed, tasks, learnt) -> Start:
-        objective = OuterObjective(
+    def _learn_in_shards(self, network, data, settings, start, seed, tasks) -> Learnt:
+        tasks.begin("shards")
+        state, snapshots, verdict = learn_in_shards(
             network,
             data.noisy,
-            *clean_sets,
-            n_inits=self.n_inits,
-            truncation=self.truncation,
-            clean_every=self.clean_every,
-            memory_budget=self.memory_budget,
-            compile=self.compile,
-            n_steps=self.max_iter,
+            data.clean,
+            data.task,
+            settings,
+            *start,
+            shard_size=self.shard_size,
+            n_jobs=self.n_jobs,
             seed=seed,
         )
+        alpha = settings.alphas(state).mean(axis=0)
+        result = Learnt(state, alpha, AlphaEstimate.calibrated(network, snapshots, data.noisy, alpha), verdict)
+        tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
+        return result
+
+    def _settings(self) -> Settings:
+        manner, settings = ({name: getattr(self, name, None) for name in of._fields} for of in (Manner, Settings))
+        return Settings(**settings | {"manner": Manner(**manner)})
+
+    def _learn_alpha(self, network, data, workers, start, seed, tasks, learnt) -> Start:
+        objective = OuterObjective(workers, n_steps=self.max_iter, seed=seed)
         progress = Progress(self, objective, start.state.n_steps)
 
         def outer_step(alphas, step):
@@ -447,14 +489,13 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             )
         return Start(state, [*start.snapshots, *objective.snapshots])
 
-    def _judge(self, network, data, alphas, noisy_folds, clean_folds, evidence, seed) -> Verdict:
-        arguments = network, data.noisy, data.clean, data.task
+    def _judge(self, workers, task, alphas, noisy_folds, clean_folds, evidence, seed) -> Verdict:
         options = {"clean_weight": self.clean_weight, "n_judges": self.n_judges, "seed": seed}
         if noisy_folds.max() == 0:
-            return judge_plainly(*arguments, alphas.mean(axis=0), **options)
+            return judge_plainly(workers, task, alphas.mean(axis=0), **options)
         alphas = np.broadcast_to(alphas, (clean_folds.max() + 1, alphas.shape[1]))
         folds = {"noisy_folds": noisy_folds, "clean_folds": clean_folds}
-        return judge(*arguments, alphas, evidence=evidence, **folds, **options)
+        return judge(workers, task, alphas, evidence=evidence, **folds, **options)
 
     def _remember(self, network: Network, data: TrainingData, learnt: Learnt):
         """Set the fitted attributes."""

@@ -24,6 +24,7 @@ from ._optimizers import Tensors
 from ._recording import Recording
 from ._unroll import (
     BatchPlan,
+    CleanPlan,
     DivergenceError,
     Problem,
     State,
@@ -81,7 +82,7 @@ def hypergradient(
     segment: int | None = None,
     memory_budget: float = 1e9,
     truncation: int | None = None,
-    clean_every: int = 1,
+    clean_plan: CleanPlan | None = None,
     watched: Collection[int] = (),
 ) -> Hypergradient:
     """Differentiate the clean loss through one inner training.
@@ -104,8 +105,8 @@ def hypergradient(
         (every k-th, then every step between two of them), at the price of one more forward pass a level.
     truncation : int or None, default=None
         Cut the dependence of the state on alpha every so many steps (Algorithm 2 of the paper). ``None`` is exact.
-    clean_every : int, default=1
-        Take the clean loss after every so many steps, and after the last.
+    clean_plan : CleanPlan or None, default=None
+        When to take the clean loss, and on which rows. ``None``: after every step, on all of them.
     watched : collection of int, default=()
         Inner steps to take snapshots of, for the influence of rows that are not in the noisy set. A watched step costs
         about twice what another does.
@@ -119,12 +120,12 @@ def hypergradient(
     DivergenceError
         If the training leaves the finite numbers.
     """
-    state = problem.initial_state(plan.seed)
+    state, clean_plan = problem.initial_state(plan.seed), clean_plan or CleanPlan(plan.n_steps)
     if recording is not None:
         segment = 1
     elif segment is None:
-        segment = segment_length(problem, state, alpha, plan, memory_budget)
-    sweep = _ReverseSweep(problem, alpha.detach(), plan, recording, segment, memory_budget, clean_every, watched)
+        segment = segment_length(problem, state, alpha, plan, clean_plan, memory_budget)
+    sweep = _ReverseSweep(problem, alpha.detach(), plan, recording, segment, memory_budget, clean_plan, watched)
     window = truncation or plan.n_steps
     for first in range(0, plan.n_steps, window):
         state, _ = sweep.run(state, first, min(first + window, plan.n_steps))
@@ -147,22 +148,29 @@ class Forecast(NamedTuple):
 
 
 def forecast(
-    problem: Problem, alpha: Tensor, plan: BatchPlan, *, recording: Recording | None, memory_budget: float, **options
+    problem: Problem,
+    alpha: Tensor,
+    plan: BatchPlan,
+    *,
+    recording: Recording | None,
+    memory_budget: float,
+    truncation: int | None,
+    clean_plan: CleanPlan,
 ) -> Forecast:
     """Time the first inner steps, and say what :func:`hypergradient` with the same arguments will take."""
     state = problem.initial_state(plan.seed)
-    segment = 1 if recording is not None else segment_length(problem, state, alpha, plan, memory_budget)
+    segment = 1 if recording is not None else segment_length(problem, state, alpha, plan, clean_plan, memory_budget)
     n_steps = min(4, plan.n_steps)
     start = time.perf_counter()
     for _ in range(2):  # the first round warms up
-        sweep = _ReverseSweep(problem, alpha.detach(), plan, recording, segment, memory_budget, options["clean_every"])
+        sweep = _ReverseSweep(problem, alpha.detach(), plan, recording, segment, memory_budget, clean_plan)
         start = time.perf_counter()
         sweep.run(state, 0, n_steps)
     seconds = (time.perf_counter() - start) * plan.n_steps / n_steps
-    window = options["truncation"] or plan.n_steps
+    window = truncation or plan.n_steps
     n_states = -(-min(window, plan.n_steps) // segment)
     n_bytes = min(n_states * state.n_bytes, 0.5 * memory_budget)
-    per_step = graph_bytes(problem, state, alpha, plan)
+    per_step = graph_bytes(problem, state, alpha, plan, clean_plan)
     return Forecast(seconds, n_bytes + segment * per_step)
 
 
@@ -176,13 +184,13 @@ class _ReverseSweep:
     recording: Recording | None
     segment: int
     memory_budget: float
-    clean_every: int
+    clean_plan: CleanPlan
     watched: Collection[int] = ()
 
     def __post_init__(self):
         self.snapshots: list[Snapshot] = []
         self.grad = torch.zeros_like(self.alpha)
-        self.clean_steps = [step for step in range(self.plan.n_steps) if self._is_clean_step(step)]
+        self.clean_steps = self.clean_plan.steps
         self.clean_losses = self.alpha.new_zeros(self.plan.n_steps)
         self.share = self.alpha.new_full((), 1 / len(self.clean_steps))
 
@@ -265,8 +273,9 @@ class _ReverseSweep:
             after = self.recording.step(state, weights, rows, seed)
         if adjoint is None:
             adjoint = tuple(torch.zeros_like(t) for t in state.tracked)
-        if self._is_clean_step(step):
-            self.clean_losses[step], adjoint = self.recording.clean(after, self.share, adjoint)
+        if self.clean_plan.has(step):
+            rows_of_clean = self.clean_plan.rows(step)
+            self.clean_losses[step], adjoint = self.recording.clean(after, rows_of_clean, self.share, adjoint)
         adjoint, share = self.recording.pull(state, weights, rows, seed, adjoint)
         self._leave(rows, share)
         return after, adjoint
@@ -294,8 +303,8 @@ class _ReverseSweep:
                 grads = tuple(g if g.requires_grad else g.requires_grad_() for g in grads)
                 seen.append((state, grads))
             state = update(self.problem, state, grads, buffers, differentiable=True)
-            if self._is_clean_step(step):
-                loss = self.problem.clean_loss(state)
+            if self.clean_plan.has(step):
+                loss = self.problem.clean_loss(state, self.clean_plan.rows(step))
                 objective = objective + self.share * loss
                 self.clean_losses[step] = loss.detach()
 
@@ -316,9 +325,6 @@ class _ReverseSweep:
 
     def _weights(self, rows: Tensor | None) -> Tensor:
         return self.alpha if rows is None else self.alpha[rows]
-
-    def _is_clean_step(self, step: int) -> bool:
-        return (step + 1) % self.clean_every == 0 or step + 1 == self.plan.n_steps
 
     def _leave(self, rows: Tensor | None, share: Tensor) -> None:
         """Add the share of one step to the gradient by alpha."""
@@ -348,14 +354,16 @@ class _States:
         return State(*(tuple(block[n] for block in part) for part in self._blocks))
 
 
-def segment_length(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan, memory_budget: float) -> int:
+def segment_length(
+    problem: Problem, state: State, alpha: Tensor, plan: BatchPlan, clean_plan: CleanPlan, memory_budget: float
+) -> int:
     """Return how many inner steps have a graph that fits in `memory_budget` bytes; at least one."""
     # Half is left to the stored states and to what the backward pass holds at once.
-    n_bytes = max(graph_bytes(problem, state, alpha, plan), 1)
+    n_bytes = max(graph_bytes(problem, state, alpha, plan, clean_plan), 1)
     return max(1, min(plan.n_steps, int(0.5 * memory_budget / n_bytes)))
 
 
-def graph_bytes(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan) -> int:
+def graph_bytes(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan, clean_plan: CleanPlan) -> int:
     """Build the graph of the first step and its clean loss once, and weigh what it saves."""
     saved: dict[int, Tensor] = {}
 
@@ -363,13 +371,14 @@ def graph_bytes(problem: Problem, state: State, alpha: Tensor, plan: BatchPlan) 
         saved[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
-    start, rows = state.leaves(), plan.rows(0)
+    start, rows, clean_rows = state.leaves(), plan.rows(0), clean_plan.rows(0)
     X, y = problem.noisy(rows)
     weights = (alpha if rows is None else alpha[rows]).detach().requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor), problem.seeded(plan.step_seed(0)):
         after = inner_step(problem, start, weights, X, y, differentiable=True)
-        problem.clean_loss(after)
+        problem.clean_loss(after, clean_rows)
     shared = problem.noisy(None) if rows is None else ()  # a batch is a copy, held with the graph
-    for tensor in [*start.tracked, *shared, *problem.clean(None), weights]:
+    shared += problem.clean(None) if clean_rows is None else ()
+    for tensor in [*start.tracked, *shared, weights]:
         saved.pop(tensor.untyped_storage().data_ptr(), None)
     return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
@@ -18,10 +19,14 @@ from torch.overrides import TorchFunctionMode
 # --- random numbers ---------------------------------------------------------------------------------------------------
 
 
+# All threads of a process draw from the same generator.
+_GENERATOR = threading.RLock()
+
+
 @contextlib.contextmanager
 def seeded(seed: int, device):
-    """Seed torch for the block and put the global generators back afterwards."""
-    with torch.random.fork_rng(devices=[torch.device(device)] if _is_cuda(device) else []):
+    """Seed torch for the block and put the global generators back afterwards; one thread at a time."""
+    with _GENERATOR, torch.random.fork_rng(devices=[torch.device(device)] if _is_cuda(device) else []):
         torch.manual_seed(seed)
         yield
 

@@ -119,6 +119,16 @@ class Network:
         network._net.module_.load_state_dict(net.module_.state_dict())
         return network
 
+    def __getstate__(self):
+        # skorch takes its modules apart when it is pickled, and `_losses` has to hold the one that `_net` has.
+        losses = {"kernels": self._losses.kernels, "writes_to_input": self._losses.writes_to_input}
+        return vars(self) | {"_losses": losses}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._losses = _RowLosses(self._net)
+        vars(self._losses).update(state["_losses"])
+
     @property
     def device(self):
         return self._net.device

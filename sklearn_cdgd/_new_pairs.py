@@ -16,13 +16,14 @@ from ._hypergradient import Snapshot
 from ._influence import influence
 from ._inputs import rows_at_once
 from ._network import Network
-from ._unroll import BatchPlan, State
+from ._optimizers import Tensors
+from ._unroll import BatchPlan
 
 # Snapshots are taken in the first part of a training. Later the network has partly memorised the rows that it is
 # trained on, and treats a new row unlike a training row of the same kind.
 _WATCHED_PART = 1 / 3
 # So many snapshots rank new pairs as well as ten times as many.
-_N_SNAPSHOTS = 48
+N_SNAPSHOTS = 48
 # A large network gets fewer of them: as many as fit in so many bytes, but at least four.
 _SNAPSHOT_BYTES = 1e8
 # Rows at a time: the influence needs the graph of two derivatives.
@@ -33,7 +34,7 @@ _GOLDEN_RATIO = 0.6180339887
 
 
 class Watch:
-    """Chooses inner steps of the trainings of an outer loop, and keeps their snapshots.
+    """Chooses the inner steps of the trainings of an outer loop of which snapshots are taken.
 
     Parameters
     ----------
@@ -41,26 +42,20 @@ class Watch:
         Of any of the trainings.
     n_trainings : int
         How many there will be at most.
-    state : State
-        Of any of the trainings; its size decides how many snapshots are kept.
+    params : tuple of Tensor
+        Of one network; their size decides how many snapshots are kept.
     n_stacked : int
         Number of networks that are trained at once; each gets a snapshot of its own.
     n_watches : int, default=1
         How many outer loops share the snapshots, each watched by itself.
-
-    Attributes
-    ----------
-    snapshots : list of Snapshot
-        NumPy arrays in place of tensors.
     """
 
-    def __init__(self, plan: BatchPlan, n_trainings: int, state: State, n_stacked: int, n_watches: int = 1):
-        n_bytes = 2 * sum(p.numel() * p.element_size() for p in state.params) / n_stacked
-        n_wanted = int(np.clip(_SNAPSHOT_BYTES / n_bytes, 4, _N_SNAPSHOTS))
+    def __init__(self, plan: BatchPlan, n_trainings: int, params: Tensors, n_stacked: int, n_watches: int = 1):
+        n_bytes = 2 * sum(p.numel() * p.element_size() for p in params)
+        n_wanted = int(np.clip(_SNAPSHOT_BYTES / n_bytes, 4, N_SNAPSHOTS))
         self._n_wanted = max(1, -(-n_wanted // n_watches) // n_stacked)
         self._n_steps = max(1, round(_WATCHED_PART * plan.n_steps))
-        self._n_trainings, self._n_stacked = n_trainings, n_stacked
-        self.snapshots: list[Snapshot] = []
+        self._n_trainings = n_trainings
 
     def steps(self, training: int) -> set[int]:
         """Return the steps to be watched in a training, given its number."""
@@ -68,12 +63,16 @@ class Watch:
         # Multiples of the golden ratio are spread evenly, however many of them are taken.
         return {int((_GOLDEN_RATIO * n + 0.5) % 1 * self._n_steps) for n in range(first, last)}
 
-    def keep(self, snapshots: list[Snapshot]) -> None:
-        for snapshot in snapshots:
-            of_one = [snapshot]
-            if self._n_stacked > 1:
-                of_one = [Snapshot(*(tuple(t[n] for t in part) for part in snapshot)) for n in range(self._n_stacked)]
-            self.snapshots += [Snapshot(*(tuple(_array(t) for t in part) for part in one)) for one in of_one]
+
+def stored(snapshots: list[Snapshot], n_stacked: int) -> list[Snapshot]:
+    """Return snapshots of every network by itself, with NumPy arrays in place of tensors."""
+    if n_stacked > 1:
+        snapshots = [
+            Snapshot(*(tuple(t[n] for t in part) for part in snapshot))
+            for snapshot in snapshots
+            for n in range(n_stacked)
+        ]
+    return [Snapshot(*(tuple(_array(t) for t in part) for part in snapshot)) for snapshot in snapshots]
 
 
 class AlphaEstimate(NamedTuple):

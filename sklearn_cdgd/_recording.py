@@ -8,6 +8,7 @@ same arithmetic at a fraction of the overhead, in memory that does not grow, and
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 
@@ -18,6 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ._optimizers import Tensors
 from ._unroll import BatchPlan, Problem, State, inner_step
 from ._warnings import warn_user
+
+# The tracer patches torch for the whole process while it is at work.
+_TRACER = threading.Lock()
 
 
 class RecordingError(RuntimeError):
@@ -33,6 +37,8 @@ class Recording:
     plan : BatchPlan
         The operations are recorded for every batch size in it; any plan with the same sizes can be replayed.
     alpha : Tensor of shape (n_noisy,)
+    clean_rows : Tensor or None, default=None
+        Rows of the clean set, as many as every clean loss is taken on; ``None`` for all.
     compile : bool, default=False
         Hand the recorded operations to `torch.compile`; takes some 10 to 40 seconds and a C++ compiler.
 
@@ -42,12 +48,20 @@ class Recording:
         If the problem cannot be traced, or if a replay does not give what the problem gives.
     """
 
-    def __init__(self, problem: Problem, plan: BatchPlan, alpha: Tensor, *, compile: bool = False):
+    def __init__(
+        self,
+        problem: Problem,
+        plan: BatchPlan,
+        alpha: Tensor,
+        *,
+        clean_rows: Tensor | None = None,
+        compile: bool = False,
+    ):
         self.problem, self._compile = problem, compile
         _keep_freed_memory()
         state, other = (problem.initial_state(plan.seed + n).detach() for n in (0, 1))
         self._ends = tuple(torch.tensor([len(part) for part in state]).cumsum(0).tolist())
-        self._clean_data = problem.clean(None)
+        self._clean_data = problem.clean(None) if clean_rows is None else None
         adjoint = [torch.ones_like(t) for t in state.tracked]
 
         self._steps: dict[int, Callable] = {}
@@ -60,8 +74,8 @@ class Recording:
             self._steps[len(y)] = self._record(self._step, seen, unseen)
             self._pulls[len(y)] = self._record(self._pull, [*seen, *adjoint], [*unseen, *adjoint])
         share = torch.ones((), dtype=alpha.dtype, device=alpha.device)
-        rest = [*self._clean_data, share, *adjoint[: len(state.params)]]
-        self._cleans = self._record(self._clean, [*_flat(state), *rest], [*_flat(other), *rest])
+        rest = [*self._clean(clean_rows), share, *adjoint[: len(state.params)]]
+        self._cleans = self._record(self._clean_pull, [*_flat(state), *rest], [*_flat(other), *rest])
 
     # --- replay -----------------------------------------------------------------------------------------------------
 
@@ -85,12 +99,15 @@ class Recording:
             *adjoint, share = self._pulls[len(y)](*_flat(state), weights, X, y, *adjoint)
         return tuple(adjoint), share
 
-    def clean(self, state: State, share: Tensor, adjoint: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the clean loss of a state, and the adjoint with `share` times its gradient added."""
+    def clean(self, state: State, rows: Tensor | None, share: Tensor, adjoint: Tensors) -> tuple[Tensor, Tensors]:
+        """Return the loss of a state on clean rows, and the adjoint with `share` times its gradient added."""
         n = len(state.params)
         with torch.no_grad():
-            loss, *params = self._cleans(*_flat(state), *self._clean_data, share, *adjoint[:n])
+            loss, *params = self._cleans(*_flat(state), *self._clean(rows), share, *adjoint[:n])
         return loss, (*params, *adjoint[n:])
+
+    def _clean(self, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self._clean_data if rows is None else self.problem.clean(rows)
 
     # --- what is recorded: plain functions of tensors ---------------------------------------------------------------
 
@@ -108,7 +125,7 @@ class Recording:
         after = inner_step(self.problem, state, weights, X, y, differentiable=True)
         return list(torch.autograd.grad(after.tracked, [*state.tracked, weights], adjoint, materialize_grads=True))
 
-    def _clean(self, *tensors: Tensor) -> list[Tensor]:
+    def _clean_pull(self, *tensors: Tensor) -> list[Tensor]:
         state, (X, y, share, *adjoint) = self._state(tensors).leaves(), tensors[self._ends[-1] :]
         loss = self.problem.eval_losses(state.params, state.buffers, X, y).mean()
         grads = torch.autograd.grad(loss, state.params, materialize_grads=True)
@@ -118,7 +135,7 @@ class Recording:
         """Trace `function` on the tensors `seen`, and check the replay on others."""
         # Anything may go wrong in a tracer or a compiler; all of it means the same to the caller.
         try:
-            with self.problem.seeded(0):
+            with self.problem.seeded(0), _TRACER:
                 # The tracer tells tensors apart by identity, so no two may be the same.
                 graph = make_fx(function)(*[t.detach().clone() for t in seen])
             _tidy(graph)
@@ -136,18 +153,20 @@ class Recording:
         return replay
 
 
-def record(problem: Problem, plan: BatchPlan, alpha: Tensor, *, compile: bool = False) -> Recording | None:
+def record(
+    problem: Problem, plan: BatchPlan, alpha: Tensor, *, clean_rows: Tensor | None = None, compile: bool = False
+) -> Recording | None:
     """Return the best recording that can be had of a problem, ``None`` if it cannot be recorded.
 
     Warns if compilation was asked for and is not possible.
     """
     if compile:
         try:
-            return Recording(problem, plan, alpha, compile=True)
+            return Recording(problem, plan, alpha, clean_rows=clean_rows, compile=True)
         except RecordingError as error:
             warn_user(f"The inner steps could not be compiled and run uncompiled: {error}")
     try:
-        return Recording(problem, plan, alpha)
+        return Recording(problem, plan, alpha, clean_rows=clean_rows)
     except RecordingError:
         return None
 

@@ -231,7 +231,7 @@ class Classification(Task):
             log_losses(clean_answers, clean_targets),
             right,
             transition,
-            panel.shares @ np.mean(flagged, axis=1),
+            _frequency(panel, flagged),
             conformal_p_values(
                 np.stack([rightness(of_fold) for of_fold in opinion.answers]),
                 rightness(opinion.lone_answers, clean_targets),
@@ -315,7 +315,7 @@ class Regression(Task):
             opinion.clean_losses,
             1 - suspicion,
             None,
-            panel.shares @ np.mean(flagged, axis=1),
+            _frequency(panel, flagged),
             conformal_p_values(-opinion.losses, -opinion.lone_losses, clean_folds),
             panel._replace(opinions=[]),
         )
@@ -337,6 +337,11 @@ class Regression(Task):
 
 def _of_targets(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return probabilities[np.arange(len(targets)), targets]
+
+
+def _frequency(panel: Panel, flagged: list) -> np.ndarray | None:
+    """Return how often the members of a panel flag each row; ``None`` if their opinions were not kept."""
+    return panel.shares @ np.mean(flagged, axis=1) if panel.opinions else None
 
 
 def _sharpened(opinion: Opinion, clean_targets) -> Opinion:

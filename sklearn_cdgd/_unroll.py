@@ -105,9 +105,9 @@ class Problem:
         params, buffers = self.initialize(seed)
         return State(params, self.optimizer.init(params), buffers)
 
-    def clean_loss(self, state: State) -> Tensor:
-        """Mean loss on the clean set."""
-        return self.eval_losses(state.params, state.buffers, *self.clean(None)).mean()
+    def clean_loss(self, state: State, rows: Tensor | None = None) -> Tensor:
+        """Mean loss on the chosen rows of the clean set; ``None`` chooses all."""
+        return self.eval_losses(state.params, state.buffers, *self.clean(rows)).mean()
 
 
 def stacked(problem: Problem, n_inits: int) -> Problem:
@@ -191,6 +191,54 @@ class BatchPlan:
             return torch.arange(self.n_rows)
         generator = torch.Generator().manual_seed((self.seed + 7_919 * epoch) % 2**63)
         return torch.randperm(self.n_rows, generator=generator)
+
+
+@dataclass(frozen=True)
+class CleanPlan:
+    """At which inner steps the clean loss is taken, and on which clean rows.
+
+    Parameters
+    ----------
+    n_steps : int
+        Number of inner steps.
+    every : int, default=1
+        The clean loss is taken after every so many steps, and after the last.
+    batch_size : int or None, default=None
+        Clean rows at a time: a window that goes round and round through the clean rows in one random order, so that
+        each is used as often as any other, give or take once. ``None`` is all of them.
+    n_rows : int, default=0
+        Size of the clean set; needed for minibatches only.
+    seed : int, default=0
+        Decides the order.
+    """
+
+    n_steps: int
+    every: int = 1
+    batch_size: int | None = None
+    n_rows: int = 0
+    seed: int = 0
+
+    def __post_init__(self):
+        order = None
+        if self.batch_size is not None and self.batch_size < self.n_rows:
+            order = torch.randperm(self.n_rows, generator=torch.Generator().manual_seed((self.seed + 104_729) % 2**63))
+        object.__setattr__(self, "_order", order)
+
+    @property
+    def steps(self) -> list[int]:
+        """The inner steps after which the clean loss is taken."""
+        return [step for step in range(self.n_steps) if self.has(step)]
+
+    def has(self, step: int) -> bool:
+        """Tell whether the clean loss is taken after an inner step."""
+        return (step + 1) % self.every == 0 or step + 1 == self.n_steps
+
+    def rows(self, step: int) -> Tensor | None:
+        """Return the clean rows that a step with a clean loss sees; ``None`` stands for all."""
+        if self._order is None:
+            return None
+        first = step // self.every * self.batch_size
+        return self._order[torch.arange(first, first + self.batch_size) % self.n_rows]
 
 
 def inner_step(

@@ -6,18 +6,20 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from ._inputs import concatenate_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
 from ._new_pairs import Evidence
-from ._posterior import Opinion
+from ._posterior import Opinion, Panel
 from ._task import Conclusion, Task
-from ._unroll import State, train_in_parts
+from ._trainer import Trainer
+from ._unroll import State
+from ._workers import Workers
 
 # The clean rows weigh `clean_weight` in one kind of network and so many times more in another.
 _HEAVIER = 10
+# Folds in which the judging networks are kept from clean rows where alpha is learnt from all of them.
+CLEAN_FOLDS = 3
 # Networks are asked after these parts of their training: on hard data the best of them has only begun to learn.
 _PARTS = {"a ninth of the training": 1 / 9, "a third": 1 / 3, "all of it": 1.0}
 
@@ -56,8 +58,8 @@ class Court:
 
     Parameters
     ----------
-    network : Network
-    noisy, clean : pair of (X, targets)
+    workers : Workers
+        Of a :class:`Trainer`. The networks of one opinion are trained by them, side by side.
     n_judges : int
         Networks per split, each from its own initialisation, whose answers are averaged.
     seed : int
@@ -65,27 +67,8 @@ class Court:
         Targets of other rows, to see what losses wrong rows have.
     """
 
-    def __init__(self, network: Network, noisy, clean, *, n_judges: int, seed: int, swapped: np.ndarray | None = None):
-        self.network, self.noisy, self.clean, self.swapped = network, noisy, clean, swapped
-        self.n_judges, self.seeds = n_judges, itertools.count(seed)
-
-    def trained(
-        self, weights: np.ndarray, clean_weight: float, rows: np.ndarray, clean_rows: np.ndarray, parts=(1.0,)
-    ) -> list[State]:
-        """Train on the chosen rows with their weights, and return the states after the given parts of the training.
-
-        The chosen clean rows together weigh `clean_weight`, in units of the chosen noisy rows; at 0 they are left out.
-        """
-        clean_rows = clean_rows & (clean_weight > 0)
-        (X, targets), (X_clean, clean_targets) = self.noisy, self.clean
-        X = concatenate_rows(X[rows], X_clean[clean_rows])
-        targets, n_clean = np.concatenate([targets[rows], clean_targets[clean_rows]]), clean_rows.sum()
-        share = clean_weight * rows.sum() / n_clean if rows.any() and n_clean else 1.0
-        weights = np.concatenate([weights[rows], np.full(n_clean, share)])
-        weights /= max(1.0, weights.mean())  # heavier rows would be as good as a higher learning rate
-        weights = torch.as_tensor(weights, dtype=torch.float32, device=self.network.device)
-        problem = self.network.problem((X, targets), self.clean)
-        return train_in_parts(problem, weights, self.network.plan(len(targets), next(self.seeds)), parts)
+    def __init__(self, workers: Workers, *, n_judges: int, seed: int, swapped: np.ndarray | None = None):
+        self.workers, self.n_judges, self.seeds, self.swapped = workers, n_judges, itertools.count(seed), swapped
 
     def opinions(self, splits: list[Split], weights: np.ndarray, clean_weight: float, parts=(1.0,)) -> list[Opinion]:
         """Train networks for every split, and collect what they say of the rows that they judge.
@@ -99,25 +82,42 @@ class Court:
         parts : sequence of float
             Of the training: there is an opinion for each.
         """
-        shapes = (len(weights), len(self.noisy[1])), (len(self.clean[1]),), (len(self.clean[1]),)
-        tallies = [[_Tally(shape) for shape in shapes] for _ in parts]
-        swapped = np.zeros((len(parts), *shapes[0]))
-        for split, _ in itertools.product(splits, range(self.n_judges)):
-            states = self.trained(weights[split.fold], clean_weight, split.trained, split.clean_trained, parts)
-            for n, (state, (noisy, clean, lone)) in enumerate(zip(states, tallies, strict=True)):
-                noisy.add((split.fold, split.judged), *self._heard(state, self.noisy, split.judged))
-                if self.swapped is not None:
-                    rows = self.noisy[0][split.judged], self.swapped[split.judged]
-                    swapped[n, split.fold, split.judged] = self.network.row_losses(state, *rows)
-                heard = self._heard(state, self.clean, split.clean_judged)
-                clean.add(split.clean_judged, *heard)
-                lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in heard))
+        splits = [split for split in splits for _ in range(self.n_judges)]
+        jobs = [
+            (split, weights[split.fold], clean_weight, next(self.seeds), self._swapped(split), parts)
+            for split in splits
+        ]
+        n_clean = len(splits[0].clean_judged)
+        tallies = [[_Tally(shape) for shape in (weights.shape, (n_clean,), (n_clean,))] for _ in parts]
+        swapped = np.zeros((len(parts), *weights.shape))
+        for split, heard in zip(splits, self.workers(_judgement, jobs), strict=True):
+            for n, ((of_noisy, of_clean, of_swapped), (noisy, clean, lone)) in enumerate(
+                zip(heard, tallies, strict=True)
+            ):
+                noisy.add((split.fold, split.judged), *of_noisy)
+                clean.add(split.clean_judged, *of_clean)
+                lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
+                swapped[n, split.fold, split.judged] = of_swapped
         means = (itertools.chain.from_iterable(tally.means() for tally in of_part) for of_part in tallies)
         return [Opinion(*of_part, losses) for of_part, losses in zip(means, swapped, strict=True)]
 
-    def _heard(self, state: State, pair, rows: np.ndarray):
-        X, targets = (part[rows] for part in pair)
-        return self.network.answers(state, X), self.network.row_losses(state, X, targets)
+    def _swapped(self, split: Split) -> np.ndarray | None:
+        return None if self.swapped is None else self.swapped[split.judged]
+
+
+def _judgement(trainer: Trainer, split: Split, weights, clean_weight: float, seed: int, swapped, parts) -> list[tuple]:
+    """Return what one network says after every part of its training.
+
+    That is answers and losses for the noisy rows that it judges, the same for the clean rows, and the losses of the
+    noisy rows with `swapped` targets, 0 without.
+    """
+    heard = []
+    for state in trainer.trained(weights, clean_weight, split.trained, split.clean_trained, seed, parts):
+        of_noisy = trainer.heard(state, trainer.noisy, split.judged)
+        of_clean = trainer.heard(state, trainer.clean, split.clean_judged)
+        rows = trainer.noisy[0][split.judged], swapped
+        heard.append((of_noisy, of_clean, 0.0 if swapped is None else trainer.network.row_losses(state, *rows)))
+    return heard
 
 
 class _Tally:
@@ -139,20 +139,45 @@ class _Tally:
 
 
 def judge(
-    network: Network,
-    noisy,
-    clean,
+    workers: Workers, task: Task, alphas: np.ndarray, *, clean_folds: np.ndarray, evidence: Evidence | None, **options
+) -> Verdict:
+    """Let networks judge every row, draw the conclusion, and train a network with it.
+
+    Parameters
+    ----------
+    workers, task, alphas, clean_folds, **options
+        As for :func:`hear`.
+    evidence : Evidence or None
+        What the trainings that alpha was learnt from say of rows; for labels only.
+
+    Returns
+    -------
+    Verdict
+    """
+    (_, targets), (_, clean_targets) = workers.tool.noisy, workers.tool.clean
+    panel = hear(workers, task, alphas, clean_folds=clean_folds, **options)
+    conclusion = task.conclude(panel, targets, clean_targets, alphas.mean(axis=0), evidence, clean_folds)
+    return with_network(workers.tool, conclusion, options["clean_weight"], options["seed"])
+
+
+def with_network(trainer: Trainer, conclusion: Conclusion, clean_weight: float, seed: int) -> Verdict:
+    """Train a network on all rows, each with its probability of being right."""
+    all_rows = (np.ones(len(targets), dtype=bool) for _, targets in (trainer.noisy, trainer.clean))
+    return Verdict(conclusion, *trainer.trained(conclusion.rightness, clean_weight, *all_rows, seed))
+
+
+def hear(
+    workers: Workers,
     task: Task,
     alphas: np.ndarray,
     *,
     clean_folds: np.ndarray,
     noisy_folds: np.ndarray,
-    evidence: Evidence | None = None,
     clean_weight: float,
     n_judges: int,
     seed: int,
-) -> Verdict:
-    """Train networks on the alpha-weighted noisy rows, joined by the clean rows, and let them judge every row.
+) -> Panel:
+    """Train networks on the alpha-weighted noisy rows, joined by the clean rows, and hear what they say of every row.
 
     A network that was trained on a row has partly memorised its target, so with folds a row is judged by networks that
     were trained on the other folds only. Clean rows are judged so too, and their losses decide how much each kind of
@@ -161,30 +186,29 @@ def judge(
 
     Parameters
     ----------
-    network : Network
-    noisy, clean : pair of (X, targets)
+    workers : Workers
+        Of a :class:`Trainer`.
     task : Task
     alphas : ndarray of shape (n_clean_folds, n_noisy)
         Inclusion variables, each learnt without one fold of the clean set.
     clean_folds : ndarray of shape (n_clean,)
         The fold of every clean row.
-    clean_weight : float
-        Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
     noisy_folds : ndarray of shape (n_noisy,)
         The fold of every noisy row.
-    evidence : Evidence or None, default=None
-        What the trainings that alpha was learnt from say of rows; for labels only.
+    clean_weight : float
+        Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
     n_judges : int
         Networks per pair of folds, each from its own initialisation.
     seed : int
 
     Returns
     -------
-    Verdict
+    Panel
     """
-    rng = np.random.RandomState(seed)
+    trainer, rng = workers.tool, np.random.RandomState(seed)
+    noisy, clean, network = trainer.noisy, trainer.clean, trainer.network
     swapped = None if task.n_classes is not None else rng.permutation(noisy[1])
-    court = Court(network, noisy, clean, n_judges=n_judges, seed=seed, swapped=swapped)
+    court = Court(workers, n_judges=n_judges, seed=seed, swapped=swapped)
     all_noisy, all_clean = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
     rotations = [(k, clean_folds != k, clean_folds == k) for k in range(len(alphas))]
     if len(alphas) == 1:  # one clean row cannot be left out of itself
@@ -213,19 +237,17 @@ def judge(
     if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
         kinds["nearest neighbours", "all of it"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
-    panel = task.convene(kinds, clean[1])
-    conclusion = task.conclude(panel, noisy[1], clean[1], alphas.mean(axis=0), evidence, clean_folds)
-    return Verdict(conclusion, *court.trained(conclusion.rightness, clean_weight, all_noisy, all_clean))
+    return task.convene(kinds, clean[1])
 
 
 def judge_plainly(
-    network: Network, noisy, clean, task: Task, alpha: np.ndarray, *, clean_weight: float, n_judges: int, seed: int
+    workers: Workers, task: Task, alpha: np.ndarray, *, clean_weight: float, n_judges: int, seed: int
 ) -> Verdict:
     """Let networks judge the rows that they were trained on with alpha, as in the paper.
 
     Parameters
     ----------
-    network, noisy, clean, task, clean_weight, n_judges, seed
+    workers, task, clean_weight, n_judges, seed
         As for :func:`judge`.
     alpha : ndarray of shape (n_noisy,)
 
@@ -233,14 +255,13 @@ def judge_plainly(
     -------
     Verdict
     """
-    court = Court(network, noisy, clean, n_judges=n_judges, seed=seed)
-    everyone = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
-    noisy_rows, clean_rows = everyone
+    trainer, court = workers.tool, Court(workers, n_judges=n_judges, seed=seed)
+    noisy_rows, clean_rows = (np.ones(len(targets), dtype=bool) for _, targets in (trainer.noisy, trainer.clean))
     split = Split(0, noisy_rows, noisy_rows, clean_rows, clean_rows, clean_rows)
     (opinion,) = court.opinions([split], alpha[None], clean_weight)
     clean_said = opinion.clean_answers, opinion.clean_losses
     conclusion = Conclusion(opinion.answers[0], opinion.losses[0], task.plain_limit(opinion.clean_losses), *clean_said)
-    return Verdict(conclusion, *court.trained(alpha, clean_weight, *everyone))
+    return Verdict(conclusion, *trainer.trained(alpha, clean_weight, noisy_rows, clean_rows, next(court.seeds)))
 
 
 def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.random.RandomState) -> np.ndarray:
@@ -259,22 +280,13 @@ def held_out_losses(network: Network, rows, n_folds: int, *, seed: int, rng: np.
     -------
     losses : ndarray of shape (n_rows,)
     """
-    court, folds = Court(network, rows, rows, n_judges=1, seed=seed), deal(rows[1], n_folds, rng)
+    trainer, folds = Trainer(network, rows, rows), deal(rows[1], n_folds, rng)
     losses = np.zeros(len(folds))
     for fold in range(n_folds):
         held_out = folds == fold
-        (state,) = court.trained(np.ones(len(folds)), 0.0, ~held_out, held_out)
+        (state,) = trainer.trained(np.ones(len(folds)), 0.0, ~held_out, held_out, seed + fold)
         losses[held_out] = network.row_losses(state, rows[0][held_out], rows[1][held_out])
     return losses
-
-
-def leaving_out(rows, folds: np.ndarray) -> tuple[list, list]:
-    """Return what is left of rows and targets without each fold, and the folds; all and none if there is one fold."""
-    if folds.max() == 0:
-        return [rows], []
-    X, targets = rows
-    masks = [folds == fold for fold in range(folds.max() + 1)]
-    return [(X[~held_out], targets[~held_out]) for held_out in masks], [(X[m], targets[m]) for m in masks]
 
 
 def deal(targets: np.ndarray, n_folds: int, rng: np.random.RandomState) -> np.ndarray:

@@ -9,23 +9,23 @@ from torch import nn
 
 from sklearn_cdgd import CorruptionDetector
 from sklearn_cdgd._network import Network
-from sklearn_cdgd._unroll import inner_step
+from sklearn_cdgd._unroll import CleanPlan, inner_step
 
 
 def random_alpha(n_rows, seed=1):
     return torch.rand(n_rows, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.8 + 0.1
 
 
-def outer_objective(problem, alpha, plan, clean_every=1):
+def outer_objective(problem, alpha, plan, clean_plan=None):
     """Return the outer objective by plain training, written without the reverse sweep."""
-    state, losses = problem.initial_state(plan.seed), []
+    state, losses, clean_plan = problem.initial_state(plan.seed), [], clean_plan or CleanPlan(plan.n_steps)
     for step in range(plan.n_steps):
         rows = plan.rows(step)
         weights = alpha if rows is None else alpha[rows]
         with problem.seeded(plan.step_seed(step)):
             state = inner_step(problem, state.leaves(), weights, *problem.noisy(rows)).detach()
-        if (step + 1) % clean_every == 0 or step + 1 == plan.n_steps:
-            losses.append(problem.clean_loss(state).item())
+        if step in clean_plan.steps:
+            losses.append(problem.clean_loss(state, clean_plan.rows(step)).item())
     return np.mean(losses)
 
 

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from sklearn_cdgd import _objective, _verdict
+from sklearn_cdgd import _trainer
 from sklearn_cdgd._cache import fingerprint
 from sklearn_cdgd.metrics import make_detection_scorer
 
@@ -35,8 +35,8 @@ def trainings(monkeypatch):
 
         return count_and_train
 
-    monkeypatch.setattr(_objective, "hypergradient", counting(_objective.hypergradient))
-    monkeypatch.setattr(_verdict, "train_in_parts", counting(_verdict.train_in_parts))
+    monkeypatch.setattr(_trainer, "hypergradient", counting(_trainer.hypergradient))
+    monkeypatch.setattr(_trainer, "train_in_parts", counting(_trainer.train_in_parts))
     return counted
 
 

@@ -283,6 +283,7 @@ class TestCorruptionDetector:
         for options in (
             {"truncation": 2},
             {"clean_every": 4},
+            {"clean_batch_size": 7},
             {"clean_every": "epoch"},
             {"n_inits": 2},
             {"clean_cv": None},
@@ -294,7 +295,7 @@ class TestCorruptionDetector:
     def test_initialisations_trained_at_once_give_the_same_alpha(self, spheres, monkeypatch):
         arrays = spheres()[:4]
         at_once = quick(n_inits=3).fit(*arrays).alpha_
-        monkeypatch.setattr("sklearn_cdgd._objective._STACKED_ROWS", 0)
+        monkeypatch.setattr("sklearn_cdgd._trainer._STACKED_ROWS", 0)
         one_by_one = quick(n_inits=3).fit(*arrays).alpha_
         np.testing.assert_allclose(at_once, one_by_one, atol=1e-4)
 

@@ -14,7 +14,7 @@ from torch import nn
 from sklearn_cdgd._hypergradient import forecast, hypergradient, segment_length
 from sklearn_cdgd._optimizers import SGD
 from sklearn_cdgd._recording import Recording, RecordingError
-from sklearn_cdgd._unroll import BatchPlan, DivergenceError, Problem, inner_step, stacked
+from sklearn_cdgd._unroll import BatchPlan, CleanPlan, DivergenceError, Problem, inner_step, stacked
 
 FULL_BATCH = BatchPlan(12, -1, 5, seed=3)
 MINIBATCH = BatchPlan(12, 5, 3, seed=3)
@@ -114,19 +114,25 @@ def test_dropout_draws_anew_at_every_step_and_replays():
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("clean_every", [2, 3, 100])
-def test_clean_loss_at_chosen_steps(mlp_problem, clean_every):
+@pytest.mark.parametrize("way", ["graph", "segments", "recorded"])
+@pytest.mark.parametrize(("every", "batch_size"), [(2, None), (3, None), (100, None), (1, 2), (2, 3), (4, 1), (1, 9)])
+def test_clean_loss_at_chosen_steps_on_chosen_rows(mlp_problem, every, batch_size, way):
     problem, alpha = mlp_problem(), random_alpha(12)
-    grad = hypergradient(problem, alpha, MINIBATCH, clean_every=clean_every).grad
-    assert relative_error(grad, finite_differences(problem, alpha, MINIBATCH, clean_every=clean_every)) < 1e-6
+    clean_plan = CleanPlan(MINIBATCH.n_steps, every, batch_size, n_rows=5, seed=1)
+    options = {} if way == "graph" else {"segment": 2}
+    if way == "recorded":
+        options = {"recording": Recording(problem, MINIBATCH, alpha, clean_rows=clean_plan.rows(0))}
+    result = hypergradient(problem, alpha, MINIBATCH, clean_plan=clean_plan, **options)
+    assert relative_error(result.grad, finite_differences(problem, alpha, MINIBATCH, clean_plan=clean_plan)) < 1e-6
+    assert result.value == pytest.approx(outer_objective(problem, alpha, MINIBATCH, clean_plan), rel=1e-12)
 
 
 @pytest.mark.parametrize("plan", [FULL_BATCH, MINIBATCH], ids=["full batch", "minibatch"])
-@pytest.mark.parametrize("clean_every", [1, 3])
+@pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("truncation", [None, 1, 4])
-def test_a_recording_agrees_with_the_graph(mlp_problem, plan, clean_every, truncation):
+def test_a_recording_agrees_with_the_graph(mlp_problem, plan, every, truncation):
     problem, alpha = mlp_problem(), random_alpha(12)
-    options = dict(clean_every=clean_every, truncation=truncation)
+    options = dict(clean_plan=CleanPlan(plan.n_steps, every), truncation=truncation)
     graph = hypergradient(problem, alpha, plan, **options)
     recording = Recording(problem, plan, alpha)
     for memory_budget in (1e9, 1.0):
@@ -204,7 +210,8 @@ def test_one_step_of_least_squares_has_a_closed_form():
 def test_segment_length_follows_the_budget(mlp_problem):
     problem, alpha, plan = mlp_problem(n_rows=1000), random_alpha(1000), BatchPlan(1000, -1, 50, seed=0)
     state = problem.initial_state(0)
-    lengths = [segment_length(problem, state, alpha, plan, budget) for budget in (1.0, 1e6, 2e6, 1e12)]
+    every_step = CleanPlan(plan.n_steps)
+    lengths = [segment_length(problem, state, alpha, plan, every_step, budget) for budget in (1.0, 1e6, 2e6, 1e12)]
     assert lengths[0] == 1
     assert lengths[-1] == 50
     assert lengths[2] == pytest.approx(2 * lengths[1], abs=1)
@@ -225,7 +232,7 @@ def test_networks_trained_at_once(mlp_problem, plan):
 
 def test_forecast(mlp_problem):
     problem, alpha, plan = mlp_problem(n_rows=1000), random_alpha(1000), BatchPlan(1000, -1, 50, seed=0)
-    options = dict(memory_budget=1e9, truncation=None, clean_every=1)
+    options = dict(memory_budget=1e9, truncation=None, clean_plan=CleanPlan(plan.n_steps))
     state_bytes = problem.initial_state(0).n_bytes
     graph = forecast(problem, alpha, plan, recording=None, **options)
     recorded = forecast(problem, alpha, plan, recording=Recording(problem, plan, alpha), **options)
@@ -265,9 +272,11 @@ class TestRecording:
     def test_compiled(self, mlp_problem):
         problem, alpha = mlp_problem(n_rows=40), random_alpha(40)
         plan = BatchPlan(40, -1, 5, seed=3)
-        recording = Recording(problem, plan, alpha, compile=True)
-        compiled = hypergradient(problem, alpha, plan, recording=recording)
-        assert relative_error(compiled.grad, hypergradient(problem, alpha, plan).grad) < 1e-10
+        clean_plan = CleanPlan(5, batch_size=3, n_rows=5)
+        recording = Recording(problem, plan, alpha, clean_rows=clean_plan.rows(0), compile=True)
+        compiled = hypergradient(problem, alpha, plan, recording=recording, clean_plan=clean_plan)
+        expected = hypergradient(problem, alpha, plan, clean_plan=clean_plan)
+        assert relative_error(compiled.grad, expected.grad) < 1e-10
 
 
 def test_divergence_is_reported_with_its_step(mlp_problem):
@@ -276,6 +285,29 @@ def test_divergence_is_reported_with_its_step(mlp_problem):
         hypergradient(problem, random_alpha(12), FULL_BATCH)
     with pytest.raises(DivergenceError, match=r"not finite at inner step \d+\. Lower the learning rate"):
         hypergradient(problem, random_alpha(12), FULL_BATCH, segment=1)
+
+
+class TestCleanPlan:
+    @pytest.mark.parametrize(("n_rows", "batch_size", "every"), [(10, 3, 1), (10, 4, 2), (7, 6, 3), (9, 1, 1)])
+    def test_every_row_is_used_equally_often(self, n_rows, batch_size, every):
+        plan = CleanPlan(100, every, batch_size, n_rows, seed=0)
+        used = torch.cat([plan.rows(step) for step in plan.steps])
+        counts = torch.bincount(used, minlength=n_rows)
+        assert counts.max() - counts.min() <= 1
+        assert all(len(plan.rows(step).unique()) == batch_size for step in plan.steps)
+
+    def test_the_order_is_a_matter_of_the_seed(self):
+        one, same, other = (CleanPlan(9, batch_size=3, n_rows=50, seed=seed) for seed in (0, 0, 1))
+        assert torch.equal(one.rows(4), same.rows(4))
+        assert not torch.equal(one.rows(4), other.rows(4))
+
+    @pytest.mark.parametrize("batch_size", [None, 10, 11])
+    def test_all_rows(self, batch_size):
+        assert CleanPlan(9, batch_size=batch_size, n_rows=10).rows(3) is None
+
+    def test_steps(self):
+        assert CleanPlan(8, 3).steps == [2, 5, 7]
+        assert CleanPlan(2, 3).steps == [1]
 
 
 class TestBatchPlan:

@@ -12,7 +12,7 @@ from sklearn_cdgd._hypergradient import hypergradient
 from sklearn_cdgd._influence import influence
 from sklearn_cdgd._optimizers import SGD, Adam, Grouped
 from sklearn_cdgd._recording import Recording
-from sklearn_cdgd._unroll import BatchPlan, stacked
+from sklearn_cdgd._unroll import BatchPlan, CleanPlan, stacked
 
 FULL_BATCH = BatchPlan(12, -1, 6, seed=3)
 MINIBATCH = BatchPlan(12, 4, 3, seed=3)
@@ -37,16 +37,17 @@ class Recurrent(nn.Module):
         return self.output(self.lstm(X)[0][:, -1])
 
 
-def options(way, problem, alpha, plan):
+def options(way, problem, alpha, plan, clean_plan=None):
     if way == "recorded":
-        return {"recording": Recording(problem, plan, alpha)}
+        clean_rows = None if clean_plan is None else clean_plan.rows(0)
+        return {"recording": Recording(problem, plan, alpha, clean_rows=clean_rows)}
     return {"graph": {}, "segments": {"segment": 2}}[way]
 
 
 def hypergradient_again(problem, way, **rest):
     """Return the hypergradient, and the influence of every training row from snapshots of all steps."""
     alpha = random_alpha(12)
-    rest = rest | options(way, problem, alpha, FULL_BATCH)
+    rest = rest | options(way, problem, alpha, FULL_BATCH, rest.get("clean_plan"))
     result = hypergradient(problem, alpha, FULL_BATCH, watched=range(6), **rest)
     return result.grad, influence(problem.eval_losses, result.snapshots, *problem.noisy(None), n_rows=12)
 
@@ -59,7 +60,11 @@ def test_of_a_training_row_is_its_hypergradient(mlp_problem, optimizer, way):
 
 
 @pytest.mark.parametrize("way", ["graph", "segments", "recorded"])
-@pytest.mark.parametrize("rest", [{"clean_every": 4}, {"truncation": 4}], ids=str)
+@pytest.mark.parametrize(
+    "rest",
+    [{"clean_plan": CleanPlan(6, 4)}, {"clean_plan": CleanPlan(6, 1, 2, n_rows=5)}, {"truncation": 4}],
+    ids=["few", "small", "truncated"],
+)
 def test_with_fewer_clean_losses_and_truncation(mlp_problem, way, rest):
     grad, again = hypergradient_again(mlp_problem(), way, **rest)
     assert relative_error(again, grad) < 1e-12

@@ -13,8 +13,8 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
-from sklearn_cdgd._new_pairs import _N_SNAPSHOTS, Watch
-from sklearn_cdgd._unroll import BatchPlan, State
+from sklearn_cdgd._new_pairs import N_SNAPSHOTS, Watch
+from sklearn_cdgd._unroll import BatchPlan
 
 DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]
 
@@ -223,23 +223,23 @@ class TestAlphaOfNewPairs:
 
 
 class TestWatch:
-    def state(self, n_params):
-        return State((torch.zeros(n_params),), (), ())
+    def params(self, n_params):
+        return (torch.zeros(n_params),)
 
     @pytest.mark.parametrize(("n_trainings", "n_stacked"), [(1, 1), (6, 1), (48, 1), (250, 1), (24, 3)])
     def test_number_and_place_of_the_snapshots(self, n_trainings, n_stacked):
-        watch = Watch(BatchPlan(10, -1, 900, seed=0), n_trainings, self.state(5), n_stacked)
+        watch = Watch(BatchPlan(10, -1, 900, seed=0), n_trainings, self.params(5), n_stacked)
         steps = [step for training in range(n_trainings) for step in watch.steps(training)]
-        assert len(steps) == _N_SNAPSHOTS // n_stacked
+        assert len(steps) == N_SNAPSHOTS // n_stacked
         assert 0 <= min(steps) < 50
         assert 250 < max(steps) < 300
 
     def test_large_networks_get_fewer(self):
-        watch = Watch(BatchPlan(10, -1, 900, seed=0), 10, self.state(2_500_000), 1)
+        watch = Watch(BatchPlan(10, -1, 900, seed=0), 10, self.params(2_500_000), 1)
         assert sum(len(watch.steps(n)) for n in range(10)) == 5  # of 20 MB each
-        watch = Watch(BatchPlan(10, -1, 900, seed=0), 10, self.state(25_000_000), 1)
+        watch = Watch(BatchPlan(10, -1, 900, seed=0), 10, self.params(25_000_000), 1)
         assert sum(len(watch.steps(n)) for n in range(10)) == 4
 
     def test_short_trainings(self):
-        watch = Watch(BatchPlan(10, -1, 1, seed=0), 3, self.state(5), 1)
+        watch = Watch(BatchPlan(10, -1, 1, seed=0), 3, self.params(5), 1)
         assert [watch.steps(n) for n in range(3)] == [{0}] * 3

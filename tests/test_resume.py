@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _detector, _objective
+from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _detector, _trainer
 
 LEARNT = ("alpha_", "clean_loss_curve_", "loss_", "probabilities_")
 
@@ -38,7 +38,7 @@ class Interrupting:
     """Stands in for a function and raises a KeyboardInterrupt at the calls named."""
 
     def __init__(self, monkeypatch, name, *calls):
-        module = _detector if hasattr(_detector, name) else _objective
+        module = _detector if hasattr(_detector, name) else _trainer
         self.function, self.calls, self.n_calls = getattr(module, name), calls, 0
         monkeypatch.setattr(module, name, self)
 

@@ -89,8 +89,8 @@ def no_training(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("training was started")
 
-    monkeypatch.setattr("sklearn_cdgd._objective.hypergradient", fail)
-    monkeypatch.setattr("sklearn_cdgd._verdict.train", fail)
+    monkeypatch.setattr("sklearn_cdgd._trainer.hypergradient", fail)
+    monkeypatch.setattr("sklearn_cdgd._trainer.train_in_parts", fail)
     monkeypatch.setattr("sklearn_cdgd._baselines.train_early_stopped", fail)
 
 
@@ -143,6 +143,9 @@ def test_labels_for_a_regressor(cls):
         ("n_inits", 0),
         ("truncation", 0),
         ("clean_every", "step"),
+        ("clean_batch_size", 0),
+        ("n_jobs", 1.5),
+        ("shard_size", 1),
         ("cv", 1),
         ("clean_weight", -1),
         ("clean_fraction", 1),

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from sklearn_cdgd._task import Classification
-from sklearn_cdgd._verdict import Court, deal, held_out_losses, judge, leaving_out
+from sklearn_cdgd._trainer import Trainer
+from sklearn_cdgd._verdict import deal, held_out_losses, judge
+from sklearn_cdgd._workers import Workers
 
 N_NOISY, N_CLEAN = 23, 10
 
@@ -18,7 +20,7 @@ def court(monkeypatch):
     """Put a record of what it was trained on in place of every network, and check it where it judges."""
     trained = []
 
-    def train(self, weights, clean_weight, rows, clean_rows, parts=(1.0,)):
+    def train(self, weights, clean_weight, rows, clean_rows, seed, parts=(1.0,)):
         trained.append((weights, clean_weight, rows, clean_rows))
         return [trained[-1]] * len(parts)
 
@@ -28,8 +30,8 @@ def court(monkeypatch):
         assert not (own & rows).any(), "a network judges rows that it was trained on"
         return np.full((rows.sum(), 2), 0.5), np.full(rows.sum(), 1.0)
 
-    monkeypatch.setattr(Court, "trained", train)
-    monkeypatch.setattr(Court, "_heard", hear)
+    monkeypatch.setattr(Trainer, "trained", train)
+    monkeypatch.setattr(Trainer, "heard", hear)
     return trained
 
 
@@ -45,9 +47,7 @@ def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
     noisy, clean = sets
     rng = np.random.RandomState(0)
     verdict = judge(
-        SimpleNamespace(compares_rows=False),
-        noisy,
-        clean,
+        Workers(None, Trainer(SimpleNamespace(compares_rows=False), noisy, clean)),
         Classification(np.arange(2)),
         np.ones((3, N_NOISY)),
         clean_folds=deal(clean[1], 3, rng),
@@ -64,23 +64,6 @@ def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
     assert len(court) == n_trainings
     assert verdict.state[2].all()
     assert verdict.state[3].all()
-
-
-def test_one_clean_row_cannot_be_left_out(sets):
-    _, (X, y) = sets
-    (left,), folds = leaving_out((X[:1], y[:1]), np.zeros(1, dtype=int))
-    assert left[0].shape == (1, 3)
-    assert folds == []
-
-
-def test_leaving_out_a_fold_leaves_the_others(sets):
-    _, (X, y) = sets
-    folds = deal(y, 3, np.random.RandomState(0))
-    for fold, ((X_rest, y_rest), (X_fold, y_fold)) in enumerate(zip(*leaving_out((X, y), folds), strict=True)):
-        np.testing.assert_array_equal(X_rest, X[folds != fold])
-        np.testing.assert_array_equal(y_rest, y[folds != fold])
-        np.testing.assert_array_equal(X_fold, X[folds == fold])
-        np.testing.assert_array_equal(y_fold, y[folds == fold])
 
 
 def test_folds_get_their_part_of_every_class():

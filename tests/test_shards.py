@@ -1,0 +1,148 @@
+"""A noisy set in shards: who is dealt where, what is put together again, and that every shard is a task of its own."""
+
+from __future__ import annotations
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from helpers import brief, three_columns
+from sklearn.datasets import make_blobs
+from sklearn.metrics import f1_score
+from skorch import NeuralNetClassifier, NeuralNetRegressor
+from torch import nn
+
+from sklearn_cdgd import CorruptionDetector
+from sklearn_cdgd._outer import OuterState
+from sklearn_cdgd._shards import ShardJobs, in_order, shards_of, thinned, whole_state
+from sklearn_cdgd.datasets import flip_labels
+
+
+def net(**options):
+    options = dict(criterion=nn.CrossEntropyLoss, lr=0.5, batch_size=-1, max_epochs=20, train_split=None) | options
+    return NeuralNetClassifier(three_columns, **options)
+
+
+def quick(**options):
+    return CorruptionDetector(net(), max_iter=2, cv=2, clean_cv=2, random_state=0).set_params(**options)
+
+
+class TestDealing:
+    @pytest.mark.parametrize(("n_rows", "shard_size", "n_shards"), [(100, 30, 4), (100, 50, 2), (101, 50, 3)])
+    def test_shards_are_nearly_equal_and_have_their_part_of_every_class(self, n_rows, shard_size, n_shards):
+        y = np.random.RandomState(0).permutation(np.arange(n_rows) % 10 == 0).astype(int)
+        shards = shards_of(y, shard_size, np.random.RandomState(0))
+        assert len(shards) == n_shards
+        assert sorted(np.concatenate(shards).tolist()) == list(range(n_rows))
+        sizes, rare = [len(shard) for shard in shards], [y[shard].sum() for shard in shards]
+        assert max(sizes) <= shard_size
+        assert max(sizes) - min(sizes) <= 1
+        assert max(rare) - min(rare) <= 1
+
+    def test_numbers_as_targets(self):
+        y = np.arange(100.0)
+        for shard in shards_of(y, 25, np.random.RandomState(0)):
+            assert abs(y[shard].mean() - y.mean()) < 2
+
+    def test_in_order_undoes_the_deal(self):
+        values = np.random.RandomState(0).randn(3, 57)
+        shards = shards_of(np.arange(57) % 3, 10, np.random.RandomState(1))
+        np.testing.assert_array_equal(in_order([values[:, shard] for shard in shards], shards, axis=1), values)
+
+    def test_the_state_of_every_shard_comes_back_to_its_rows(self):
+        shards = shards_of(np.arange(20) % 2, 7, np.random.RandomState(0))
+        state = OuterState.start(2, 20)
+        numbered = state.map(lambda t: t + torch.arange(20.0))
+        jobs = ShardJobs((np.arange(20), np.arange(20)), shards, numbered)
+        for (number, X, targets, _), shard in zip(jobs, shards, strict=True):
+            np.testing.assert_array_equal(X, shards[number])
+            np.testing.assert_array_equal(targets, shard)
+        whole = whole_state([job[-1] for job in jobs], shards)
+        for name in ("alpha", "mean", "first", "second", "count"):
+            np.testing.assert_array_equal(getattr(whole, name), getattr(numbered, name))
+
+    def test_of_the_snapshots_each_shard_keeps_its_share(self):
+        snapshots = [(fold, n) for fold in (1, 0) for n in range(16)]
+        assert thinned(snapshots, 8) == [(0, 0), (0, 8), (1, 0), (1, 8)]
+        assert thinned(snapshots, 50) == [(0, 0), (1, 0)]
+        assert thinned([], 3) == []
+
+
+def test_shards_find_what_the_whole_finds():
+    X, y = make_blobs(420, centers=[(-4, 0, 0), (4, 0, 0)], random_state=0)
+    y_noisy, is_corrupted = flip_labels(y[:360], 0.2, random_state=0)
+    arrays = X[:360], y_noisy, X[360:], y[360:]
+    detector = quick(max_iter=4)
+    for shard_size in (None, 120):
+        detector.set_params(shard_size=shard_size).fit(*arrays)
+        assert f1_score(is_corrupted, detector.predict()) > 0.95
+        assert detector.alpha_[~is_corrupted].mean() > detector.alpha_[is_corrupted].mean() + 0.1
+        assert detector.p_values_[is_corrupted].mean() < 0.1 < 0.4 < detector.p_values_[~is_corrupted].mean()
+        assert (detector.flag_frequency_ > 0.5)[is_corrupted].mean() > 0.95
+        assert len(detector.clean_loss_curve_) == detector.n_iter_ == 4
+        assert detector.predict(*arrays[2:]).mean() < 0.1  # right rows, new to the detector
+
+
+@pytest.mark.parametrize("options", [{}, {"cv": None}, {"clean_cv": None}], ids=str)
+def test_the_workers_change_nothing(spheres, options):
+    arrays = spheres()[:4]
+    detector = quick(shard_size=50, **options)
+    alone = vars(detector.fit(*arrays)).copy()
+    with joblib.parallel_config(backend="threading"):
+        detector.set_params(n_jobs=2).fit(*arrays)
+    for name in ("alpha_", "loss_", "probabilities_", "p_values_", "flag_frequency_", "clean_loss_curve_"):
+        np.testing.assert_array_equal(alone[name], getattr(detector, name), err_msg=name)
+    assert (detector.p_values_ is None) == bool(options)
+
+
+def test_a_shard_knows_nothing_of_the_others(spheres):
+    """Other labels in the rest of the rows leave alpha of a shard alone, as long as the deal is the same."""
+    X, y, X_clean, y_clean, _ = spheres(n_noisy=100)
+    detector = brief(shard_size=50)
+    alpha = detector.fit(X, y, X_clean, y_clean).alpha_
+    first, second = shards_of(np.searchsorted(np.unique(y), y), 50, np.random.RandomState(_seed(0)))
+    X_other = X.copy()
+    X_other[second] += 0.1
+    other = detector.fit(X_other, y, X_clean, y_clean).alpha_
+    np.testing.assert_array_equal(alpha[first], other[first])
+    assert (alpha[second] != other[second]).any()
+
+
+def _seed(random_state):
+    return int(np.random.RandomState(random_state).randint(np.iinfo(np.int32).max))
+
+
+def test_one_shard_is_the_whole(spheres):
+    arrays = spheres()[:4]
+    whole, one_shard = (brief(shard_size=size).fit(*arrays).alpha_ for size in (None, 120))
+    np.testing.assert_array_equal(whole, one_shard)
+
+
+def test_numbers_as_targets():
+    rng = np.random.RandomState(0)
+    X = rng.standard_normal((260, 3)).astype(np.float32)
+    y, is_corrupted = X.sum(axis=1), np.arange(200) % 10 == 0
+    y_noisy = np.where(is_corrupted, y[:200] + 8, y[:200])
+    net = NeuralNetRegressor(nn.Linear, module__in_features=3, module__out_features=1, lr=0.1, max_epochs=30)
+    net.set_params(batch_size=-1, train_split=None)
+    detector = CorruptionDetector(net, max_iter=2, cv=2, clean_cv=2, shard_size=100, random_state=0)
+    detector.fit(X[:200], y_noisy, X[200:], y[200:])
+    assert f1_score(is_corrupted, detector.predict()) > 0.9
+    assert np.corrcoef(detector.predictions_, y[:200])[0, 1] > 0.9
+
+
+def test_two_fits_equal_one(spheres):
+    arrays = spheres()[:4]
+    once = quick(shard_size=50, max_iter=4).fit(*arrays)
+    twice = quick(shard_size=50, warm_start=True).fit(*arrays)
+    twice.set_params(max_iter=4).fit(*arrays)
+    np.testing.assert_array_equal(once.alpha_, twice.alpha_)
+    assert twice.n_iter_ == 4
+
+
+def test_rows_that_stand_in_for_a_clean_set_are_in_no_shard(spheres):
+    X, y, *_ = spheres()
+    with pytest.warns(UserWarning, match="assumed to be right"):
+        detector = quick(shard_size=50, clean_fraction=0.3).fit(X, y)
+    assert detector.alpha_.shape == (120,)
+    assert (detector.alpha_ == 1).sum() >= 36
