@@ -592,9 +592,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         >>> X, y = make_concentric_spheres(300, 2, random_state=0)
         >>> y_noisy, _ = flip_labels(y[:250], 0.2, random_state=0)
         >>> detector = CorruptionDetector(max_iter=4, random_state=0).fit(X[:250], y_noisy, X[250:], y[250:])
-        >>> print(detector.report())  # doctest: +ELLIPSIS
+        >>> print(detector.report().splitlines()[0])
         250 noisy rows, 50 clean rows.
-        ...
         """
         check_is_fitted(self)
         return report_of(
