@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help demo test test-versions docs lint clean bench-hypergradient bench-pieces \
-	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-real-errors bench-tables
+	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-conformal bench-real-errors bench-tables
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 24
@@ -77,6 +77,10 @@ bench-tabular: .venv/bench  ## P4, tables with wrong labels and targets
 
 bench-digits: .venv/bench  ## digits with wrong labels
 	$(BIN)/python benchmarks/bench_digits.py $(QUICK)
+	$(BIN)/python benchmarks/render.py
+
+bench-conformal: .venv/bench  ## flags with a guarantee: false discovery proportion and power
+	$(BIN)/python benchmarks/bench_conformal.py $(QUICK)
 	$(BIN)/python benchmarks/render.py
 
 bench-real-errors: .venv/bench  ## P5, errors that people made; LABELS=folder of the label files

@@ -46,15 +46,21 @@ def default_net(n_outputs: int) -> None:
 # --- ours and the paper's baselines -----------------------------------------------------------------------------------
 
 
-def cdgd(X, y, X_clean, y_clean, *, seed, net_of: NetOf = default_net, **options) -> dict[str, Verdict]:
-    """Return both read-outs of one fit of CorruptionDetector.
+def cdgd(
+    X, y, X_clean, y_clean, *, seed, net_of: NetOf = default_net, fdrs: tuple[float, ...] = (), **options
+) -> dict[str, Verdict]:
+    """Return the read-outs of one fit of CorruptionDetector: T, alpha, and the flags of every false discovery rate.
 
     T is scored by the loss of the given label under the networks that judge, alpha by itself.
     """
     net = net_of(_n_outputs(y, y_clean))
     detector = CorruptionDetector(net, random_state=seed, **options).fit(X, y, X_clean, y_clean)
     flags = {method: detector.set_params(method=method).predict() for method in ("trained", "alpha")}
-    return {"T": Verdict(-detector.loss_, flags["trained"]), "alpha": Verdict(detector.alpha_, flags["alpha"])}
+    verdicts = {"T": Verdict(-detector.loss_, flags["trained"]), "alpha": Verdict(detector.alpha_, flags["alpha"])}
+    for fdr in fdrs:
+        flagged = detector.set_params(method="conformal", fdr=fdr).predict()
+        verdicts[f"fdr={fdr:g}"] = Verdict(detector.p_values_, flagged)
+    return verdicts
 
 
 def noisy_set(X, y, X_clean, y_clean, *, seed, net_of: NetOf = default_net) -> Verdict:

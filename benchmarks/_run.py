@@ -46,6 +46,8 @@ class Task(NamedTuple):
         The network of ours, where it is trained in another way than that of the rest.
     options : dict
         What CorruptionDetector gets beside its defaults.
+    fdrs : tuple of float
+        False discovery rates that ours is asked for.
     judge : callable(method, verdict) -> dict, or None
         Metrics of the benchmark's own, such as the accuracy after cleaning.
     """
@@ -56,6 +58,7 @@ class Task(NamedTuple):
     net_of: Callable = default_net
     own_net_of: Callable | None = None
     options: dict = {}
+    fdrs: tuple[float, ...] = ()
     judge: Callable[[str, Verdict], dict] | None = None
 
 
@@ -254,7 +257,7 @@ def make_run(task: Task, method: str, seed: int) -> dict:
 def judge(task: Task, method: str, seed: int) -> dict[str, Verdict]:
     if method == "CDGD":
         net_of = task.own_net_of or task.net_of
-        return cdgd(*task.noisy, *task.clean, seed=seed, net_of=net_of, **task.options)
+        return cdgd(*task.noisy, *task.clean, seed=seed, net_of=net_of, fdrs=task.fdrs, **task.options)
     return {method: PEERS[method](*task.noisy, *task.clean, seed=seed, net_of=task.net_of)}
 
 

@@ -107,7 +107,7 @@ def tables(document: dict) -> list[Table]:
         pooled = values.mean_over(document["mean_over"])
         for title, metrics in document["tables"].items():
             found.append(metric_table(pooled, f"{title}, mean over every {document['mean_over']}", metrics))
-    for part, chosen in parts(values, document["split_by"]):
+    for part, chosen in parts(values, document["split_by"]) if document["compare"] else ():
         found += [wins_table(values, chosen, document["compare"], part)]
         found += [losses_table(values, chosen, document["compare"], part)]
     if values.failures:

@@ -32,8 +32,9 @@ print(f"{flags.sum()} rows are flagged, {(flags & is_corrupted).sum()} of the {i
 # Given and predicted targets
 # ---------------------------
 # A row is flagged when its loss, under networks that were trained without it and a little lowered or raised by alpha,
-# is larger than what clean rows have: 95 % of them stay below ``loss_limit_``. Good rows for which the network is poor,
-# or the noise large, are flagged too, and a wrong target that happens to be near the right one is not.
+# looks more like the loss of a target that belongs to another row than like that of a clean row: when it is above
+# ``loss_limit_``. Good rows for which the network is poor, or the noise large, are flagged too, and a wrong target that
+# happens to be near the right one is not.
 
 import matplotlib.pyplot as plt
 

@@ -45,8 +45,8 @@ def least_share_flagged(p_values: np.ndarray, n_clean: int, fdr: float) -> float
 
 
 def share_of_right(p_values: np.ndarray) -> float:
-    """Estimate the share of right rows from the p-values above 0.5, where hardly any wrong row is (Storey 2002)."""
-    return min(1.0, 2 * (1 + (p_values > 0.5).sum()) / len(p_values))
+    """Estimate the share of right rows from the p-values from 0.5 on, where hardly any wrong row is (Storey 2002)."""
+    return min(1.0, 2 * (1 + (p_values >= 0.5).sum()) / len(p_values))
 
 
 def conformal_p_values(

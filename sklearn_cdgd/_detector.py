@@ -95,9 +95,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         as float32, and rows are flagged by their loss.
     loss_limit : "auto" or float, default="auto"
         ``method="trained"`` flags rows whose loss is above. ``"auto"`` takes the limit from which on the flags have the
-        best expected F1: in classification by the probabilities of the labels, in regression by how many clean rows
-        have larger losses. With ``cv=None`` regression takes what 95 % of the clean rows stay below. Read when
-        ``predict`` is called.
+        best expected F1: in classification by the probabilities of the labels, in regression by whether losses look
+        like those of clean rows or of targets that belong to other rows. With ``cv=None`` regression takes what 95 %
+        of the clean rows stay below. Read when ``predict`` is called.
     threshold : float, default=0.5
         In [0, 1]; used by ``method="alpha"``. Read when ``predict`` is called, so no new fit is needed to change it.
     fdr : float, default=0.1
@@ -158,8 +158,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         label that are found again keep their alpha, new ones start at 1. Raise `max_iter` to learn from the new data.
     memory : None, str or joblib.Memory, default=None
         Where to keep what a fit learnt: a folder, or joblib's object for one. A fit to the same data with the same net,
-        seed and parameters is then read instead of trained. `method`, `threshold` and `loss_limit` do not count, so a
-        search over them trains once per fold. Needs an integer `random_state`. Delete the folder to forget.
+        seed and parameters is then read instead of trained. `method`, `threshold`, `fdr` and `loss_limit` do not
+        count, so a search over them trains once per fold. Needs an integer `random_state`. Delete the folder to forget.
     shard_size : int or None, default=None
         Split a noisy set of more rows into parts of nearly the same size, at most this, each with its part of every
         class. alpha is learnt, and rows are judged, in every shard by itself, against the same clean set; there is one
@@ -419,7 +419,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             estimate = AlphaEstimate.calibrated(network, snapshots, data.noisy, alphas.mean(axis=0))
             evidence = None
             if self.cv is not None and self.clean_cv is not None and data.task.n_classes is not None:
-                evidence = evidence_of(network, snapshots, data.noisy, data.clean, clean_folds, rng)
+                evidence = evidence_of(network, snapshots, data.noisy, data.clean, clean_folds, seed)
             verdict = self._judge(workers, data.task, alphas, noisy_folds, clean_folds, evidence, seed)
             return Learnt(state, alphas.mean(axis=0), estimate, verdict)
 

@@ -128,7 +128,7 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(
-    network: Network, snapshots: list[tuple[int, Snapshot]], noisy, clean, clean_folds: np.ndarray, rng
+    network: Network, snapshots: list[tuple[int, Snapshot]], noisy, clean, clean_folds: np.ndarray, seed: int
 ) -> Evidence:
     """Return what the trainings that alpha was learnt from say of the noisy rows, and of clean rows left out of them.
 
@@ -139,7 +139,7 @@ def evidence_of(
         With the clean fold that was left out.
     noisy, clean : pair of (X, labels)
     clean_folds : ndarray of shape (n_clean,)
-    rng : RandomState
+    seed : int
         Draws the wrong labels.
 
     Returns
@@ -149,7 +149,8 @@ def evidence_of(
     """
     (X, targets), (X_clean, clean_targets) = noisy, clean
     n_classes, n_clean = network.n_classes, len(clean_targets)
-    wrong_targets = (clean_targets + rng.randint(1, n_classes, size=n_clean)) % n_classes
+    shifts = np.random.RandomState(seed).randint(1, n_classes, size=n_clean)
+    wrong_targets = (clean_targets + shifts) % n_classes
     evidence = Evidence(np.zeros(len(targets)), np.zeros(n_clean), np.zeros(n_clean), wrong_targets)
     for fold in np.unique(clean_folds):
         own = [snapshot for n, snapshot in snapshots if n == fold]

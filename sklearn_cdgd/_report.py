@@ -53,9 +53,12 @@ def report_of(
     if transition is not None:
         lines += _noise_lines(transition, [str(label) for label in classes.tolist()])
     lines += ["", "Networks, by clean rows that they did not see: mean loss, share of the say"]
-    width = max(map(len, panel.names))
-    for name, losses, share in zip(panel.names, panel.held_out, panel.shares, strict=True):
-        lines.append(f"  {name:{width}}  {losses.mean():8.3f}  {share:4.0%}")
+    kinds = list(dict.fromkeys(kind for kind, _ in panel.names))
+    width = max(map(len, kinds))
+    for kind in kinds:
+        rows = _of_kind(panel, kind)
+        losses, share = panel.held_out[rows].mean(axis=1).min(), panel.shares[rows].sum()
+        lines.append(f"  {kind:{width}}  {losses:8.3f}  {share:4.0%}")
     lines += ["", "Next", *(f"  {line}" for line in _advice(precision, flags, tosses, rightness, panel))]
     return "\n".join(lines)
 
@@ -70,13 +73,18 @@ def expected_quality(rightness: np.ndarray, flags: np.ndarray) -> tuple[float, f
     )
 
 
-def as_good_as(panel: Panel, name: str) -> bool:
+def as_good_as(panel: Panel, kind: str) -> bool:
     """Return whether networks trained in one way do as well on clean rows as the best, within a standard error."""
-    if name not in panel.names:
-        return False
     held_out = panel.held_out
-    behind = held_out[panel.names.index(name)] - held_out[held_out.mean(axis=1).argmin()]
+    own = held_out[_of_kind(panel, kind)]
+    if not len(own):
+        return False
+    behind = own[own.mean(axis=1).argmin()] - held_out[held_out.mean(axis=1).argmin()]
     return bool(behind.mean() <= behind.std() / np.sqrt(len(behind)))
+
+
+def _of_kind(panel: Panel, kind: str) -> list[int]:
+    return [n for n, (name, _) in enumerate(panel.names) if name == kind]
 
 
 def _noise_lines(transition: np.ndarray, names: list[str]) -> list[str]:

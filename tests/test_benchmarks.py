@@ -36,6 +36,7 @@ SCRIPTS = {
     "bench_hypercleaning": "BENCHMARK",
     "bench_tabular": "BENCHMARK",
     "bench_digits": "BENCHMARK",
+    "bench_conformal": "BENCHMARK",
     "bench_real_errors": "BENCHMARK",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -244,6 +245,24 @@ def test_loss_curve_counts_from_one(fitted):
     assert display.ax_.get_xlabel() == "outer step"
 
 
+def test_loss_curve_shows_the_held_out_rows_too(fitted):
+    display = OuterLossDisplay.from_estimator(fitted[0])
+    assert display.validation_line_.get_xdata().tolist() == [1, 2]
+    np.testing.assert_array_equal(display.validation_line_.get_ydata(), fitted[0].validation_loss_curve_)
+    labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert labels == ["clean loss, during the training", "held-out clean rows, at its end"]
+    assert display.line_.get_color() != display.validation_line_.get_color()
+
+
+def test_loss_curve_has_one_line_where_no_clean_rows_are_held_out():
+    detector = SimpleNamespace(alpha_=[1.0], clean_loss_curve_=[0.5, 0.4], validation_loss_curve_=[np.nan, np.nan])
+    for display in (OuterLossDisplay.from_estimator(detector), OuterLossDisplay.from_predictions([0.5, 0.4])):
+        assert display.validation_line_ is None
+        assert len(display.ax_.get_lines()) == 1
+        assert display.ax_.get_legend() is None
+        assert display.ax_.get_ylabel() == "clean loss"
+
+
 def test_loss_curve_of_the_baseline_counts_epochs(fitted):
     _, X, y, _ = fitted
     baseline = NoisySetDetector(random_state=0).fit(X, y, X[:10], y[:10])
@@ -270,6 +289,11 @@ def test_loss_curve_of_the_baseline_counts_epochs(fitted):
         (lambda: ReviewSheetDisplay.from_predictions(np.ones((2, 64)), [0, 1], [0, 1], [0]), "Pass image_shape="),
         (lambda: ReviewSheetDisplay.from_predictions(np.ones((2, 4)), [0], [0, 1], [0]), "inconsistent numbers"),
         (lambda: OuterLossDisplay.from_predictions([[1, 2]]), "should be a 1d array"),
+        (lambda: OuterLossDisplay.from_predictions([1], validation_loss=[[1, 2]]), "should be a 1d array"),
+        (
+            lambda: OuterLossDisplay.from_predictions([1], validation_loss=[1, 2]),
+            "validation_loss has 2 entries for 1 steps of clean_loss",
+        ),
     ],
 )
 def test_bad_input_is_named(draw, message):

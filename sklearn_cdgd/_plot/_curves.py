@@ -280,12 +280,17 @@ class InclusionDisplay:
 
 
 class OuterLossDisplay:
-    """The clean loss at every outer step.
+    """The clean loss at every outer step, and the loss of clean rows that alpha was learnt without.
+
+    The two are not on one scale by nature: the clean loss is a mean over the inner training, the other is taken at its
+    end. What matters is whether the second still falls. Where it rises, the clean set is overfitted.
 
     Parameters
     ----------
     clean_loss : ndarray of shape (n_steps,)
         Clean loss, in the units of the net's criterion.
+    validation_loss : ndarray of shape (n_steps,) or None, default=None
+        Loss of held-out clean rows, in the same units.
     step : str, default="outer step"
         What the horizontal axis counts.
 
@@ -294,21 +299,25 @@ class OuterLossDisplay:
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
     line_ : matplotlib Line2D
+    validation_line_ : matplotlib Line2D or None
+        ``None`` without `validation_loss`.
 
     Examples
     --------
     >>> from sklearn_cdgd import OuterLossDisplay
-    >>> OuterLossDisplay.from_predictions([0.7, 0.5, 0.4]).line_.get_xdata().tolist()
-    [1, 2, 3]
+    >>> display = OuterLossDisplay.from_predictions([0.7, 0.5, 0.4], validation_loss=[0.6, 0.5, 0.6])
+    >>> display.line_.get_xdata().tolist(), display.validation_line_.get_ydata().tolist()
+    ([1, 2, 3], [0.6, 0.5, 0.6])
     """
 
-    def __init__(self, clean_loss, *, step="outer step"):
+    def __init__(self, clean_loss, validation_loss=None, *, step="outer step"):
         self.clean_loss = clean_loss
+        self.validation_loss = validation_loss
         self.step = step
 
     @classmethod
     def from_estimator(cls, detector, *, ax=None, curve_kwargs=None):
-        """Draw ``clean_loss_curve_`` of a fitted detector.
+        """Draw ``clean_loss_curve_`` of a fitted detector, and ``validation_loss_curve_`` where there is one.
 
         Parameters
         ----------
@@ -325,20 +334,27 @@ class OuterLossDisplay:
         ImportError
             If matplotlib is not installed.
         """
+        held_out = getattr(detector, "validation_loss_curve_", None)
+        if held_out is not None and np.isnan(held_out).all():  # clean_cv=None
+            held_out = None
         step = "outer step" if hasattr(detector, "alpha_") else "epoch"
-        return cls.from_predictions(detector.clean_loss_curve_, ax=ax, curve_kwargs=curve_kwargs, step=step)
+        return cls.from_predictions(
+            detector.clean_loss_curve_, validation_loss=held_out, ax=ax, curve_kwargs=curve_kwargs, step=step
+        )
 
     @classmethod
-    def from_predictions(cls, clean_loss, *, ax=None, curve_kwargs=None, step="outer step"):
+    def from_predictions(cls, clean_loss, *, validation_loss=None, ax=None, curve_kwargs=None, step="outer step"):
         """Draw given losses.
 
         Parameters
         ----------
         clean_loss : array-like of shape (n_steps,)
+        validation_loss : array-like of shape (n_steps,) or None, default=None
+            Loss of clean rows that were held out; a second line.
         ax : matplotlib Axes or None, default=None
             ``None`` makes a new figure.
         curve_kwargs : dict or None, default=None
-            Passed on to ``Axes.plot``.
+            Passed on to ``Axes.plot``, for both lines.
         step : str, default="outer step"
             What the horizontal axis counts.
 
@@ -349,11 +365,18 @@ class OuterLossDisplay:
         Raises
         ------
         ValueError
-            If `clean_loss` has more than one dimension.
+            If the losses have more than one dimension, or differ in length.
         ImportError
             If matplotlib is not installed.
         """
-        return cls(column_or_1d(clean_loss), step=step).plot(ax, curve_kwargs=curve_kwargs)
+        clean_loss = column_or_1d(clean_loss)
+        if validation_loss is not None:
+            validation_loss = column_or_1d(validation_loss)
+            if len(validation_loss) != len(clean_loss):
+                raise ValueError(
+                    f"validation_loss has {len(validation_loss)} entries for {len(clean_loss)} steps of clean_loss."
+                )
+        return cls(clean_loss, validation_loss, step=step).plot(ax, curve_kwargs=curve_kwargs)
 
     def plot(self, ax=None, *, curve_kwargs=None):
         """Draw.
@@ -363,7 +386,7 @@ class OuterLossDisplay:
         ax : matplotlib Axes or None, default=None
             ``None`` makes a new figure.
         curve_kwargs : dict or None, default=None
-            Passed on to ``Axes.plot``.
+            Passed on to ``Axes.plot``, for both lines.
 
         Returns
         -------
@@ -375,9 +398,15 @@ class OuterLossDisplay:
             If matplotlib is not installed.
         """
         ax = one_axes(self, ax)
-        steps = np.arange(1, len(self.clean_loss) + 1)
-        (self.line_,) = ax.plot(steps, self.clean_loss, **{"marker": ".", "color": RIGHT} | (curve_kwargs or {}))
-        ax.set(xlabel=self.step, ylabel="clean loss")
+        steps, style = np.arange(1, len(self.clean_loss) + 1), curve_kwargs or {}
+        options = {"marker": ".", "color": RIGHT, "label": "clean loss, during the training"} | style
+        (self.line_,) = ax.plot(steps, self.clean_loss, **options)
+        self.validation_line_ = None
+        if self.validation_loss is not None:
+            options = {"marker": ".", "color": WRONG, "label": "held-out clean rows, at its end"} | style
+            (self.validation_line_,) = ax.plot(steps, self.validation_loss, **options)
+            ax.legend()
+        ax.set(xlabel=self.step, ylabel="clean loss" if self.validation_loss is None else "loss")
         return self
 
 
