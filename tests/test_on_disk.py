@@ -150,6 +150,8 @@ def test_never_all_rows_at_once(spheres, filed, monkeypatch):
     """With shards and batches no more rows are taken from the file than a shard has."""
     X, *rest, _ = spheres(n_noisy=200)
     monkeypatch.setattr(_on_disk, "_BLOCK", 90)
+    monkeypatch.setattr("sklearn_cdgd._new_pairs._CHUNK", 40)
+    monkeypatch.setattr("sklearn_cdgd._network._CHUNK", 40)
     most = []
 
     class Watched(np.memmap):
