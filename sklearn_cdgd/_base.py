@@ -27,6 +27,7 @@ from ._inputs import plain_rows, plain_targets, rows_dtype
 from ._lookup import find_rows, same_rows
 from ._nets import cloned, memo_of, task_of_net
 from ._network import Network, trains_networks
+from ._on_disk import is_on_disk, on_disk
 from ._task import Classification, Conclusion, Regression, Task, kind_of, naming
 from ._warnings import warn_user
 
@@ -283,7 +284,8 @@ class BaseDetector(BaseEstimator, ABC):
         if kind is Classification:
             self.classes_ = task.classes
         self._index, self._X, self._targets, self._row_shape = index, for_look_ups(X), task.encode(y), X.shape[1:]
-        return TrainingData((X[free], self._targets[free]), (X_clean, task.encode(clean[1])), task, free)
+        noisy = (X, self._targets) if free.all() else (X[free], self._targets[free])
+        return TrainingData(noisy, (X_clean, task.encode(clean[1])), task, free)
 
     def _kind_of_task(self, y) -> type[Task]:
         kind = self.task if self.task != "auto" else task_of_net(self.net)
@@ -302,7 +304,13 @@ class BaseDetector(BaseEstimator, ABC):
         return X, y
 
     def _check_rows(self, X, name: str, dtype=None, **options):
-        """Return a copy of our own of checked rows; without `dtype`, in the type that they are to be stored in."""
+        """Return a copy of our own of checked rows; without `dtype`, in the type that they are to be stored in.
+
+        Rows in a file stay there, or are copied to one.
+        """
+        if is_on_disk(X):
+            with naming(name):
+                return self._check_rows_on_disk(X, dtype, **options)
         # What is too large for float32 becomes infinite, and the check finds it.
         with naming(name), np.errstate(over="ignore", invalid="ignore"):
             X = plain_rows(X)
@@ -316,6 +324,16 @@ class BaseDetector(BaseEstimator, ABC):
         if issparse(X):
             X = csr_array(X, dtype=np.float32)
             X.eliminate_zeros()
+        return X
+
+    def _check_rows_on_disk(self, X, dtype, **options):
+        if dtype is None:
+            integers = self.net is not None and np.dtype(X.dtype).kind in "iu" and X.dtype != np.uint64
+            dtype = np.int64 if integers else np.float32
+        X = on_disk(X, dtype)
+        validate_data(self, X[:2], dtype=None, allow_nd=True, **options)
+        if 0 in X.shape[1:]:
+            raise ValueError(f"rows of shape {X.shape[1:]} hold no feature.")
         return X
 
     def _remember_verdict(self, data: TrainingData, conclusion: Conclusion) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from ._on_disk import is_on_disk, on_disk
 from ._warnings import warn_user
 
 
@@ -66,7 +67,8 @@ def for_look_ups(X):
     """Return rows with one axis, integers as float64, so that equal numbers of any type are found."""
     if issparse(X):
         return X
-    return X.reshape(len(X), -1).astype(np.float64 if X.dtype == np.int64 else np.float32, copy=False)
+    X, dtype = X.reshape(len(X), -1), np.float64 if X.dtype == np.int64 else np.float32
+    return on_disk(X, dtype) if is_on_disk(X) else X.astype(dtype, copy=False)
 
 
 def stratified_draw(y: np.ndarray, fraction: float, rng: np.random.RandomState, *, by_label: bool) -> np.ndarray:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, issparse, vstack
 
+from ._on_disk import ChosenRows, is_on_disk
+
 # Sparse rows are made dense in blocks of so many numbers at most: 64 MB.
 _DENSE_NUMBERS = 2**24
 
@@ -117,11 +119,17 @@ def _is_missing(value) -> bool:
 # --- from checked rows to tensors -------------------------------------------------------------------------------------
 
 
-def concatenate_rows(first, second):
-    """Put two sets of checked rows below one another."""
-    if issparse(first):
-        return csr_array(vstack([first, second]))
-    return np.concatenate([first, second])
+def chosen_rows(X, mask: np.ndarray):
+    """Return the chosen ones of checked rows; those in a file stay there."""
+    return ChosenRows((X, mask)) if is_on_disk(X) else X[mask]
+
+
+def concatenate_rows(first, mask: np.ndarray, second, second_mask: np.ndarray):
+    """Put the chosen ones of two sets of checked rows below one another."""
+    if is_on_disk(first):
+        return ChosenRows((first, mask), (second, second_mask))
+    first, second = first[mask], second[second_mask]
+    return csr_array(vstack([first, second])) if issparse(first) else np.concatenate([first, second])
 
 
 def rows_at_once(X, limit: int) -> int:
@@ -134,7 +142,8 @@ def tensor_of_rows(X, dtype, device) -> Callable[[torch.Tensor | None], torch.Te
 
     Parameters
     ----------
-    X : ndarray or CSR array
+    X : ndarray, CSR array or ChosenRows
+        What must not be written to is copied batch by batch.
     dtype : NumPy type
         Type of the tensor; that of `X` if it is sparse.
     device : str or torch.device
@@ -146,5 +155,12 @@ def tensor_of_rows(X, dtype, device) -> Callable[[torch.Tensor | None], torch.Te
             return torch.from_numpy(part.toarray()).to(device)
 
         return dense
+    if isinstance(X, ChosenRows) or not X.flags.writeable:
+
+        def read(chosen):
+            part = X[:] if chosen is None else X[chosen.cpu().numpy()]
+            return torch.from_numpy(np.array(part, dtype)).to(device)
+
+        return read
     whole = torch.from_numpy(np.ascontiguousarray(X, dtype)).to(device)
     return lambda chosen: whole if chosen is None else whole[chosen]

@@ -10,6 +10,8 @@ from sklearn.neighbors import NearestNeighbors
 
 # Two rows are the same if they differ by at most this share of every column's largest value.
 _TOLERANCE = 1e-5
+# Rows that are compared at a time.
+_BLOCK = 2**16
 
 
 def find_rows(known, known_targets, order, X, targets=None) -> np.ndarray:
@@ -53,16 +55,24 @@ def same_rows(known, X) -> bool:
     if issparse(known):
         same_places = np.array_equal(X.indptr, known.indptr) and np.array_equal(X.indices, known.indices)
         return same_places and bool((np.abs(X.data - known.data) <= _tolerance(known)[known.indices]).all())
+    tolerance = _tolerance(known)
     with np.errstate(over="ignore"):
-        return bool((np.abs(X - known) <= _tolerance(known)).all())
+        return all((np.abs(X[block] - known[block]) <= tolerance).all() for block in _blocks(len(known)))
 
 
 def _tolerance(known) -> np.ndarray:
     if known.dtype != np.float32:
         return np.zeros(known.shape[1])
-    largest = abs(known).max(axis=0)
-    largest = (largest.toarray().ravel() if issparse(largest) else largest).astype(np.float64)
+    if issparse(known):
+        largest = abs(known).max(axis=0).toarray().ravel().astype(np.float64)
+    else:
+        largest = np.max([np.abs(known[block]).max(axis=0) for block in _blocks(len(known))], axis=0).astype(np.float64)
     return _TOLERANCE * np.where(largest > 0, largest, 1)
+
+
+def _blocks(n_rows: int) -> list[slice]:
+    """Return slices of rows, so that those in a file are not all read at once."""
+    return [slice(first, first + _BLOCK) for first in range(0, n_rows, _BLOCK)]
 
 
 def _bytes_of(X) -> list:

@@ -31,7 +31,7 @@ from ._modules import (
     seeded,
     twice_differentiable,
 )
-from ._nets import NotApplicableError, applying_to, as_skorch, copyable, fresh_module
+from ._nets import NotApplicableError, applying_to, as_skorch, copyable, default_epochs, fresh_module
 from ._optimizers import Optimizer, differentiable
 from ._unroll import BatchPlan, Problem, State, inner_step
 
@@ -76,7 +76,7 @@ class Network:
     """
 
     def __init__(self, net, X, targets, n_classes, *, seed):
-        self.n_classes = n_classes
+        self.n_classes, self._says_how = n_classes, isinstance(net, NeuralNet)
         # Embeddings take integers and most other layers do not: only a trial can tell.
         try:
             self._set_up(net, X, X.dtype, targets, seed)
@@ -189,7 +189,8 @@ class Network:
         """Return the net's own schedule for `n_rows` rows."""
         options = self._net.get_params_for("iterator_train")
         batch_size = options.get("batch_size", self._net.batch_size)
-        return BatchPlan(n_rows, batch_size, self._net.max_epochs, seed, shuffle=bool(options.get("shuffle", True)))
+        n_epochs = self._net.max_epochs if self._says_how else default_epochs(n_rows)
+        return BatchPlan(n_rows, batch_size, n_epochs, seed, shuffle=bool(options.get("shuffle", True)))
 
     def _trained(self) -> Iterable[torch.Tensor]:
         return (p for p in self._net.module_.parameters() if p.requires_grad)

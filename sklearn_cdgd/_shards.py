@@ -121,7 +121,7 @@ class ShardLearner:
             return Shard(state, kept, None, None, None)
         evidence = None
         if settings.clean_cv is not None and self.task.n_classes is not None:
-            evidence = evidence_of(self.network, snapshots, noisy, self.clean, self.clean_folds, rng)
+            evidence = evidence_of(self.network, snapshots, noisy, self.clean, self.clean_folds, self.seed)
         alphas = settings.alphas(state)
         panel = hear(
             workers,

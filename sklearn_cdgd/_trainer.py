@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ._hypergradient import Forecast, Snapshot, forecast, hypergradient
-from ._inputs import concatenate_rows
+from ._inputs import chosen_rows, concatenate_rows
 from ._network import Network
 from ._new_pairs import stored
 from ._recording import Recording, record
@@ -184,7 +184,7 @@ class Trainer:
         """
         clean_rows = clean_rows & (clean_weight > 0)
         (X, targets), (X_clean, clean_targets) = self.noisy, self.clean
-        X = concatenate_rows(X[rows], X_clean[clean_rows])
+        X = concatenate_rows(X, rows, X_clean, clean_rows)
         targets, n_clean = np.concatenate([targets[rows], clean_targets[clean_rows]]), clean_rows.sum()
         share = clean_weight * rows.sum() / n_clean if rows.any() and n_clean else 1.0
         weights = np.concatenate([weights[rows], np.full(n_clean, share)])
@@ -195,7 +195,7 @@ class Trainer:
 
     def heard(self, state: State, pair, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what a trained network answers to some rows of a pair of X and targets, and their losses."""
-        X, targets = (part[rows] for part in pair)
+        X, targets = chosen_rows(pair[0], rows), pair[1][rows]
         return self.network.answers(state, X), self.network.row_losses(state, X, targets)
 
 

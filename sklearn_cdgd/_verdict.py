@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ._inputs import chosen_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
 from ._new_pairs import Evidence
@@ -115,7 +116,7 @@ def _judgement(trainer: Trainer, split: Split, weights, clean_weight: float, see
     for state in trainer.trained(weights, clean_weight, split.trained, split.clean_trained, seed, parts):
         of_noisy = trainer.heard(state, trainer.noisy, split.judged)
         of_clean = trainer.heard(state, trainer.clean, split.clean_judged)
-        rows = trainer.noisy[0][split.judged], swapped
+        rows = chosen_rows(trainer.noisy[0], split.judged), swapped
         heard.append((of_noisy, of_clean, 0.0 if swapped is None else trainer.network.row_losses(state, *rows)))
     return heard
 
