@@ -35,7 +35,9 @@ def flag_by_p_value(p_values: np.ndarray, fdr: float) -> np.ndarray:
     """
     n_rows = len(p_values)
     ordered = np.sort(p_values)
-    passing = np.flatnonzero(ordered * share_of_right(p_values) <= fdr * np.arange(1, n_rows + 1) / n_rows)
+    # Storey's estimate is one of the rows that are not flagged, so none of the p-values that it comes from is.
+    below = (ordered < 0.5) & (ordered * share_of_right(p_values) <= fdr * np.arange(1, n_rows + 1) / n_rows)
+    passing = np.flatnonzero(below)
     return p_values <= (ordered[passing[-1]] if len(passing) else -1.0)
 
 

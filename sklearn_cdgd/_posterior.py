@@ -60,6 +60,9 @@ class Panel(NamedTuple):
         Losses of the clean rows, which decide the shares.
     shares : ndarray of shape (n_opinions,)
     blended : Opinion
+    compared : Opinion or None
+        The same, where the clean rows of each fold had no part in what is said without them: noisy and clean rows are
+        compared by it.
     """
 
     names: tuple[tuple[str, str], ...]
@@ -67,6 +70,7 @@ class Panel(NamedTuple):
     held_out: np.ndarray
     shares: np.ndarray
     blended: Opinion
+    compared: Opinion | None = None
 
 
 def mixed(opinions: list[Opinion], shares: np.ndarray) -> Opinion:
@@ -165,7 +169,7 @@ def posterior(probabilities: np.ndarray, given: np.ndarray, transition: np.ndarr
     """Return the probabilities of the true class once the given label is known, shape (n_rows, n_classes)."""
     weights = probabilities.clip(_LEAST**2) * transition[:, given].T
     rows = np.arange(len(given))
-    weights[rows, given] *= np.exp(log_odds)
+    weights[rows, given] *= np.exp(np.clip(log_odds, -50, 50))
     return weights / weights.sum(axis=1, keepdims=True)
 
 

@@ -114,7 +114,7 @@ def _advice(precision: float, flags: np.ndarray, tosses: int, rightness: np.ndar
     if tosses > 0.05 * len(flags):
         lines.append("Many rows are coin tosses: move some of them, checked, to the clean set and fit again.")
     if as_good_as(panel, "all rows as they are"):
-        lines.append("All rows as they are teach as well: the noise hardly hurts this network.")
+        lines.append("All rows as they are cannot be told from the best: the noise may hardly hurt this network.")
     if as_good_as(panel, "clean rows alone"):
-        lines.append("Clean rows alone teach as well: the noisy rows add little, or the network is too simple.")
+        lines.append("Clean rows alone cannot be told from the best: the noisy rows may add little.")
     return lines

@@ -260,7 +260,7 @@ def conclude_all(
     Conclusion
     """
     panels, n_clean = [result.panel for result in results], len(clean_targets)
-    turns = np.arange(n_clean) % len(results), np.arange(n_clean)
+    turns = np.random.RandomState(0).permutation(np.arange(n_clean) % len(results)), np.arange(n_clean)
 
     def of_one(values) -> np.ndarray:
         return np.stack(values)[turns]
@@ -282,7 +282,13 @@ def conclude_all(
     if results[0].evidence is not None:
         noisy, *of_clean = zip(*(result.evidence for result in results), strict=True)
         evidence = Evidence(in_order(noisy, shards), *map(of_one, of_clean))
-    panel = Panel(panels[0].names, [], held_out, say, blended)
+    compared = blended._replace(
+        answers=in_order([panel.compared.answers for panel in panels], shards, 1),
+        losses=in_order([panel.compared.losses for panel in panels], shards, 1),
+        lone_answers=of_one([panel.compared.lone_answers for panel in panels]),
+        lone_losses=of_one([panel.compared.lone_losses for panel in panels]),
+    )
+    panel = Panel(panels[0].names, [], held_out, say, blended, compared)
     conclusion = task.conclude(panel, targets, clean_targets, alpha, evidence, clean_folds)
     return conclusion._replace(flag_frequency=in_order([result.flag_frequency for result in results], shards))
 

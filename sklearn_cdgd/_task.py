@@ -30,6 +30,8 @@ from ._posterior import (
 )
 from ._warnings import warn_user
 
+# What noisy and clean rows are compared by.
+_COMPARED = ("answers", "losses", "lone_answers", "lone_losses")
 # Classes with so many clean rows are calibrated by their own: fewer would make p-values too coarse.
 _CALIBRATING_ROWS = 200
 
@@ -112,9 +114,23 @@ class Task(ABC):
     def scores(self, targets, answers, losses, limit) -> np.ndarray:
         """Return how well the answers agree with the targets, in [0, 1]."""
 
-    @abstractmethod
-    def convene(self, opinions: dict[str, Opinion], clean_targets) -> Panel:
+    def convene(self, opinions: dict[tuple[str, str], Opinion], clean_targets, clean_folds) -> Panel:
         """Blend opinions: each contributes by how it does on the clean rows."""
+        members, held_out, say, blended = self._weighed(
+            opinions, clean_targets, np.ones(len(clean_targets), dtype=bool)
+        )
+        compared = {name: np.empty_like(getattr(blended, name)) for name in _COMPARED}
+        for fold in range(clean_folds.max() + 1):
+            own = clean_folds == fold
+            of_others = self._weighed(opinions, clean_targets, own if own.all() else ~own)[-1]
+            for name, values in compared.items():
+                rows = own if name.startswith("lone") else fold
+                values[rows] = getattr(of_others, name)[rows]
+        return Panel(tuple(opinions), members, held_out, say, blended, blended._replace(**compared))
+
+    @abstractmethod
+    def _weighed(self, opinions, clean_targets, known) -> tuple[list[Opinion], np.ndarray, np.ndarray, Opinion]:
+        """Return opinions, their losses and shares, and their blend, by how they do on the clean rows in `known`."""
 
     @abstractmethod
     def rightness(self, opinion: Opinion, targets) -> np.ndarray:
@@ -193,11 +209,11 @@ class Classification(Task):
     def scores(self, targets, answers, losses, limit):
         return _of_targets(answers, targets)
 
-    def convene(self, opinions, clean_targets):
-        sharp = [_sharpened(opinion, clean_targets) for opinion in opinions.values()]
+    def _weighed(self, opinions, clean_targets, known):
+        sharp = [_sharpened(opinion, clean_targets, known) for opinion in opinions.values()]
         held_out = np.stack([log_losses(opinion.clean_answers, clean_targets) for opinion in sharp])
-        say = shares(held_out)
-        return Panel(tuple(opinions), sharp, held_out, say, _sharpened(mixed(sharp, say), clean_targets))
+        say = shares(held_out[:, known])
+        return sharp, held_out, say, _sharpened(mixed(sharp, say), clean_targets, known)
 
     def rightness(self, opinion, targets):
         transitions = (noise_transition(answers, targets) for answers in opinion.answers)
@@ -225,7 +241,9 @@ class Classification(Task):
 
         flagged = [[1 - rightness(a, evidence=log_odds) > suspicious for a in o.answers] for o in panel.opinions]
         n_clean = np.bincount(clean_targets, minlength=self.n_classes)
-        groups = np.where(n_clean >= _CALIBRATING_ROWS, np.arange(self.n_classes), -1)
+        # A class without clean rows has nothing that it could be compared with.
+        by_itself = (n_clean >= _CALIBRATING_ROWS) | (n_clean == 0)
+        groups = np.where(by_itself, np.arange(self.n_classes), -1)
         return Conclusion(
             answers,
             log_losses(answers, targets),
@@ -236,14 +254,14 @@ class Classification(Task):
             transition,
             _frequency(panel, flagged),
             conformal_p_values(
-                np.stack([rightness(of_fold) for of_fold in opinion.answers]),
-                rightness(opinion.lone_answers, clean_targets),
+                np.stack([rightness(of_fold) for of_fold in panel.compared.answers]),
+                rightness(panel.compared.lone_answers, clean_targets),
                 clean_folds,
                 groups[targets],
                 groups[clean_targets],
             ),
             int(np.unique(groups[clean_targets], return_counts=True)[1].max()),
-            panel._replace(opinions=[]),
+            panel._replace(opinions=[], compared=None),
         )
 
     def plain_limit(self, clean_losses):
@@ -296,10 +314,11 @@ class Regression(Task):
     def scores(self, targets, answers, losses, limit):
         return 1 / (1 + losses / limit)
 
-    def convene(self, opinions, clean_targets):
-        held_out = np.stack([opinion.clean_losses for opinion in opinions.values()])
-        say = shares(held_out)
-        return Panel(tuple(opinions), [*opinions.values()], held_out, say, mixed([*opinions.values()], say))
+    def _weighed(self, opinions, clean_targets, known):
+        members = [*opinions.values()]
+        held_out = np.stack([opinion.clean_losses for opinion in members])
+        say = shares(held_out[:, known])
+        return members, held_out, say, mixed(members, say)
 
     def rightness(self, opinion, targets):
         pairs = zip(opinion.losses, opinion.swapped_losses, strict=True)
@@ -309,7 +328,9 @@ class Regression(Task):
         opinion, raised = panel.blended, np.exp(alpha_log_loss(alpha))
         losses = opinion.losses.mean(axis=0) * raised
         suspicion = suspicion_by_loss(losses, opinion.clean_losses, opinion.swapped_losses.mean(axis=0))
-        limit = float(losses[suspicion <= best_expected_f1(suspicion)].max())
+        spared = suspicion <= best_expected_f1(suspicion)
+        # Where every row is better flagged, the limit is the least loss there is.
+        limit = max(float(losses[spared].max() if spared.any() else losses.min()), np.finfo(float).tiny)
         flagged = [o.losses * raised > limit for o in panel.opinions]
         return Conclusion(
             opinion.answers.mean(axis=0),
@@ -320,9 +341,9 @@ class Regression(Task):
             1 - suspicion,
             None,
             _frequency(panel, flagged),
-            conformal_p_values(-opinion.losses, -opinion.lone_losses, clean_folds),
+            conformal_p_values(-panel.compared.losses, -panel.compared.lone_losses, clean_folds),
             len(clean_targets),
-            panel._replace(opinions=[]),
+            panel._replace(opinions=[], compared=None),
         )
 
     def plain_limit(self, clean_losses):
@@ -349,8 +370,8 @@ def _frequency(panel: Panel, flagged: list) -> np.ndarray | None:
     return panel.shares @ np.mean(flagged, axis=1) if panel.opinions else None
 
 
-def _sharpened(opinion: Opinion, clean_targets) -> Opinion:
-    power = calibrating_power(opinion.clean_answers, clean_targets)
+def _sharpened(opinion: Opinion, clean_targets, known) -> Opinion:
+    power = calibrating_power(opinion.clean_answers[known], clean_targets[known])
     fields = ("answers", "clean_answers", "lone_answers")
     return opinion._replace(**{name: sharpened(getattr(opinion, name), power) for name in fields})
 

@@ -98,7 +98,7 @@ class Court:
                 noisy.add((split.fold, split.judged), *of_noisy)
                 clean.add(split.clean_judged, *of_clean)
                 lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
-                swapped[n, split.fold, split.judged] = of_swapped
+                swapped[n, split.fold, split.judged] += of_swapped / self.n_judges
         means = (itertools.chain.from_iterable(tally.means() for tally in of_part) for of_part in tallies)
         return [Opinion(*of_part, losses) for of_part, losses in zip(means, swapped, strict=True)]
 
@@ -233,12 +233,12 @@ def hear(
         ask("rows weighted by alpha, heavy clean rows", crossed, alphas, _HEAVIER * clean_weight)
         clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
         ask("clean rows alone", clean_only, ones, 1.0)
-    suggested = task.rightness(task.convene(kinds, clean[1]).blended, noisy[1])
+    suggested = task.rightness(task.convene(kinds, clean[1], clean_folds).blended, noisy[1])
     ask("rows weighted by what these say", crossed, suggested, clean_weight)
     if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
         kinds["nearest neighbours", "all of it"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
-    return task.convene(kinds, clean[1])
+    return task.convene(kinds, clean[1], clean_folds)
 
 
 def judge_plainly(

@@ -10,6 +10,8 @@ from torch import nn
 
 from sklearn_cdgd import CorruptionDetector
 from sklearn_cdgd._decision import conformal_p_values, flag_by_p_value, share_of_right
+from sklearn_cdgd._posterior import Opinion
+from sklearn_cdgd._task import Classification
 from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
 
 
@@ -41,6 +43,10 @@ class TestRule:
         p_values = np.concatenate([rng.rand(60), rng.rand(40) / 50])
         adjusted = false_discovery_control(p_values, method="bh") * share_of_right(p_values)
         np.testing.assert_array_equal(flag_by_p_value(p_values, fdr), adjusted <= fdr)
+
+    def test_what_the_share_of_right_rows_comes_from_is_never_flagged(self):
+        flags = flag_by_p_value(np.concatenate([np.full(97, 0.001), [0.6, 1.0, 1.0]]), 0.1)
+        np.testing.assert_array_equal(flags, np.arange(100) < 97)
 
     def test_share_of_right_rows(self):
         rng = np.random.RandomState(0)
@@ -89,6 +95,35 @@ def spheres_fit():
         return CorruptionDetector(net, max_iter=3, random_state=0, **options).fit(*arrays), is_corrupted
 
     return fit
+
+
+class TestComparison:
+    def test_shares_that_clean_rows_decide_do_not_make_them_look_better(self):
+        """Witnesses that know nothing: the best on the clean rows must not make p-values of right rows small."""
+        rng, below, folds = np.random.RandomState(0), [], np.arange(21) % 3
+        task = Classification(np.arange(2))
+        for _ in range(60):
+            clean, noisy = rng.randint(2, size=21), rng.randint(2, size=100)
+
+            def witness(clean=clean, noisy=noisy):
+                on_noisy, on_clean = rng.dirichlet([2, 2], size=(3, 100)), rng.dirichlet([2, 2], size=21)
+                losses = np.zeros((3, 100)), np.zeros(21)
+                return Opinion(on_noisy, losses[0], on_clean, losses[1], on_clean, losses[1], losses[0])
+
+            panel = task.convene({(str(n), ""): witness() for n in range(8)}, clean, folds)
+            p_values = task.conclude(panel, noisy, clean, np.ones(100), None, folds).p_values
+            below.append((p_values <= 0.2).mean())
+        assert np.mean(below) <= 0.2 + 2 * np.std(below) / np.sqrt(60)
+
+    def test_a_class_without_clean_rows_is_never_flagged(self):
+        rng, task, folds = np.random.RandomState(0), Classification(np.arange(3)), np.arange(60) % 3
+        clean, noisy = rng.randint(2, size=60), rng.randint(3, size=90)
+        of_noisy, of_clean = np.tile([0.6, 0.39, 0.01], (3, 90, 1)), np.tile([0.6, 0.39, 0.01], (60, 1))
+        losses = np.zeros((3, 90)), np.zeros(60)
+        opinion = Opinion(of_noisy, losses[0], of_clean, losses[1], of_clean, losses[1], losses[0])
+        panel = task.convene({("one", ""): opinion}, clean, folds)
+        p_values = task.conclude(panel, noisy, clean, np.ones(90), None, folds).p_values
+        assert (p_values[noisy == 2] == 1).all()
 
 
 class TestDetector:

@@ -12,6 +12,8 @@ from skorch import NeuralNet, NeuralNetRegressor
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
+from sklearn_cdgd._posterior import Opinion
+from sklearn_cdgd._task import Regression
 from sklearn_cdgd.datasets import corrupt_targets
 
 DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]
@@ -39,6 +41,17 @@ def quick(cls, **options):
     if cls is CorruptionDetector:
         options = {"max_iter": 4} | options
     return cls(random_state=0, **options)
+
+
+def test_where_every_row_is_better_flagged():
+    """Nine of ten targets are wrong: flagging all rows has the best expected F1, and a limit is found all the same."""
+    rng, folds = np.random.RandomState(0), np.arange(50) % 3
+    losses, clean = 2 * rng.exponential(size=(3, 200)), rng.exponential(size=50)
+    opinion = Opinion(np.zeros((3, 200)), losses, np.zeros(50), clean, np.zeros(50), clean, losses)
+    panel = Regression().convene({("one", ""): opinion}, np.zeros(50), folds)
+    conclusion = Regression().conclude(panel, np.zeros(200), np.zeros(50), np.ones(200), None, folds)
+    assert conclusion.limit > 0
+    assert np.isfinite(conclusion.flag_frequency).all()
 
 
 @pytest.mark.parametrize("cls", DETECTORS)

@@ -12,8 +12,8 @@ from sklearn_cdgd._report import as_good_as, expected_quality, report_of
 
 EARLY, LATE = "a third", "all of it"
 AS_THEY_ARE, CLEAN_ALONE = "all rows as they are", "clean rows alone"
-HURTS_NOT = "All rows as they are teach as well: the noise hardly hurts this network."
-ADDS_LITTLE = "Clean rows alone teach as well: the noisy rows add little, or the network is too simple."
+HURTS_NOT = "All rows as they are cannot be told from the best: the noise may hardly hurt this network."
+ADDS_LITTLE = "Clean rows alone cannot be told from the best: the noisy rows may add little."
 
 
 def panel_of(held_out: dict, shares=None) -> Panel:
