@@ -38,6 +38,7 @@ SCRIPTS = {
     "bench_digits": "BENCHMARK",
     "bench_conformal": "BENCHMARK",
     "bench_real_errors": "BENCHMARK",
+    "bench_scale": "BENCHMARK",
 }
 
 
