@@ -68,7 +68,7 @@ print(f"{seconds:.0f} s in all: {fit_times[0]:.1f} s for the first threshold, {f
 # %%
 # Do the scorers agree?
 # ---------------------
-# Both rise steeply, and from about 0.4 on the threshold hardly matters. Only F1 falls again near 1, where many right
+# Both rise steeply, and from about 0.4 on the threshold matters little. Only F1 falls again near 1, where many right
 # rows are flagged: logistic regression can do without these. Accuracy on clean rows needs no truth about the noisy
 # rows.
 

@@ -57,9 +57,10 @@ class Watch:
         self._n_steps = max(1, round(_WATCHED_PART * plan.n_steps))
         self._n_trainings = n_trainings
 
-    def steps(self, training: int) -> set[int]:
-        """Return the steps to be watched in a training, given its number."""
-        first, last = (n * self._n_wanted // self._n_trainings for n in (training, training + 1))
+    def steps(self, training: int, watch: int = 0) -> set[int]:
+        """Return the steps to be watched in a training, given its number and that of its outer loop."""
+        wanted = (n * self._n_wanted // self._n_trainings for n in (training, training + 1))
+        first, last = (watch * self._n_wanted + n for n in wanted)
         # Multiples of the golden ratio are spread evenly, however many of them are taken.
         return {int((_GOLDEN_RATIO * n + 0.5) % 1 * self._n_steps) for n in range(first, last)}
 

@@ -53,7 +53,7 @@ class OuterObjective:
         for part, n in itertools.product(range(self._n_parts), range(self._n_trainings)):
             # Every training has an initialisation of its own; one that trains several networks at once has several.
             seed = self._seed + 1 + (outer_step * self._n_parts + part) * self._n_inits + n
-            jobs.append((part, of_parts[part], seed, self._watch.steps(outer_step * self._n_trainings + n)))
+            jobs.append((part, of_parts[part], seed, self._watch.steps(outer_step * self._n_trainings + n, part)))
         trained = self._workers(Trainer.hypergradient, jobs)
         for (part, *_), one in zip(jobs, trained, strict=True):
             self._snapshots[part] += one.snapshots

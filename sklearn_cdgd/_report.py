@@ -46,7 +46,9 @@ def report_of(
         lines.append("  cannot be said. Fit with cv=5.")
         return "\n".join(lines)
     precision, recall = expected_quality(rightness, flags)
-    lines.append(f"  To be expected: {precision:.0%} of them are wrong, {recall:.0%} of all wrong rows are among them.")
+    if flags.any():
+        found = f"{recall:.0%} of all wrong rows are among them"
+        lines.append(f"  To be expected: {precision:.0%} of them are wrong, {found}.")
     tosses = ((flag_frequency > _TOSS[0]) & (flag_frequency < _TOSS[1])).sum()
     lines.append(f"  {tosses:,} rows are coin tosses: networks disagree on them (flag_frequency_).")
     lines += ["", "Noise", f"  About {1 - rightness.mean():.1%} of the rows seem to be wrong."]
@@ -89,6 +91,8 @@ def _of_kind(panel: Panel, kind: str) -> list[int]:
 
 def _noise_lines(transition: np.ndarray, names: list[str]) -> list[str]:
     rates = 1 - np.diag(transition)
+    if np.allclose(rates, rates[0]) and np.allclose(transition[~np.eye(len(names), dtype=bool)], transition[0, 1]):
+        return [f"  All classes share one rate, {rates[0]:.0%}, and no wrong label stands out."]
     lines = []
     for c in np.argsort(-rates, kind="stable")[:_SHOWN_CLASSES]:
         others = np.where(np.arange(len(names)) == c, -1.0, transition[c])

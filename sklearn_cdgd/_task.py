@@ -55,6 +55,8 @@ class Conclusion(NamedTuple):
         Share of the networks, by their say, that would flag the row if they were asked alone.
     p_values : ndarray of shape (n_noisy,) or None, default=None
         Conformal p-values of the hypothesis that the row is right.
+    n_compared : int, default=0
+        Number of clean rows that they come from; where classes are compared with their own, of the largest class.
     panel : Panel or None, default=None
         Who judged; without the opinions.
     """
@@ -68,6 +70,7 @@ class Conclusion(NamedTuple):
     transition: np.ndarray | None = None
     flag_frequency: np.ndarray | None = None
     p_values: np.ndarray | None = None
+    n_compared: int = 0
     panel: Panel | None = None
 
 
@@ -239,6 +242,7 @@ class Classification(Task):
                 groups[targets],
                 groups[clean_targets],
             ),
+            int(np.unique(groups[clean_targets], return_counts=True)[1].max()),
             panel._replace(opinions=[]),
         )
 
@@ -317,6 +321,7 @@ class Regression(Task):
             None,
             _frequency(panel, flagged),
             conformal_p_values(-opinion.losses, -opinion.lone_losses, clean_folds),
+            len(clean_targets),
             panel._replace(opinions=[]),
         )
 

@@ -189,21 +189,26 @@ class TestAlphaOfNewPairs:
 
     @pytest.mark.parametrize("n_inits", [1, 3])
     @pytest.mark.parametrize("batch_size", [-1, 25])
-    def test_of_training_pairs_is_near_what_they_have(self, split, n_inits, batch_size):
-        """Also where the three networks of an outer step are trained at once."""
-        arrays, _ = split
-        detector = quick(n_inits=n_inits, max_iter=8, net=net(batch_size=batch_size)).fit(*arrays)
-        as_if_new = detector._new_scores(detector._X, detector._targets)
-        assert spearmanr(as_if_new, detector.alpha_)[0] > 0.5
-        assert as_if_new.mean() == pytest.approx(detector.alpha_.mean(), abs=0.05)
+    def test_of_training_pairs_is_near_what_they_have(self, spheres, n_inits, batch_size):
+        """Also where the three networks of an outer step are trained at once. From set to set it differs."""
+        correlations = []
+        for seed in range(4):
+            arrays = spheres(n_noisy=100, seed=seed)[:4]
+            detector = quick(n_inits=n_inits, max_iter=8, net=net(batch_size=batch_size)).fit(*arrays)
+            as_if_new = detector._new_scores(detector._X, detector._targets)
+            correlations.append(spearmanr(as_if_new, detector.alpha_)[0])
+            assert as_if_new.mean() == pytest.approx(detector.alpha_.mean(), abs=0.05)
+        assert np.mean(correlations) > 0.55
 
     def test_some_training_rows_are_enough_to_calibrate(self, split, monkeypatch):
         arrays, _ = split
+        by_all = quick(max_iter=8).fit(*arrays)._new_scores(*arrays[:2])
         monkeypatch.setattr("sklearn_cdgd._new_pairs._CALIBRATION_ROWS", 30)
         detector = quick(max_iter=8).fit(*arrays)
         assert len(detector._alpha_estimate.alphas) <= 30
         as_if_new = detector._new_scores(detector._X, detector._targets)
-        assert spearmanr(as_if_new, detector.alpha_)[0] > 0.5
+        assert spearmanr(as_if_new, by_all)[0] > 0.9
+        assert as_if_new.mean() == pytest.approx(detector.alpha_.mean(), abs=0.1)
 
     def test_the_other_label_of_a_flipped_row_is_the_better_one(self, spheres):
         X, y, X_clean, y_clean, is_corrupted = spheres(n_noisy=200, n_features=2, rate=0.3)

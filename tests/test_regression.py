@@ -54,7 +54,8 @@ class TestSharedInterface:
         assert ((scores >= 0) & (scores <= 1)).all()
         assert detector.predictions_.shape == y.shape
         table = detector.to_frame()
-        assert table.columns[1:].tolist() == ["is_corrupted", "given_target", "predicted_target", "loss"]
+        more = ["flag_frequency", "p_value"] if cls is CorruptionDetector else []
+        assert table.columns[1:].tolist() == ["is_corrupted", "given_target", "predicted_target", "loss", *more]
         np.testing.assert_allclose(table["given_target"], y, rtol=1e-6)
         assert not hasattr(detector, "classes_")
 

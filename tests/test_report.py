@@ -116,8 +116,16 @@ class TestWords:
             "  cat: 10% wrong, most often given as dog (6%)",
         ]
 
+    def test_one_rate_of_all_classes_is_told_once(self):
+        text = report(classes=np.arange(3), transition=np.full((3, 3), 0.1) + 0.7 * np.eye(3))
+        assert "All classes share one rate, 20%" in text
+        assert "most often given as" not in text
+
+    def test_without_flags_nothing_is_expected_of_them(self):
+        assert "nan" not in report(flags=np.zeros(10, dtype=bool))
+
     def test_ten_classes_are_told_of(self):
-        transition = np.full((12, 12), 0.01) + 0.88 * np.eye(12)
+        transition = np.full((12, 12), 0.01) + np.diag(np.linspace(0.8, 0.88, 12))
         text = report(classes=np.arange(100, 112), transition=transition)
         assert text.count("most often given as") == 10
         assert "  2 more classes have less." in text
