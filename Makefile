@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help demo test test-versions docs lint clean bench-hypergradient bench-pieces \
-	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-conformal bench-real-errors bench-tables
+	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-conformal bench-real-errors bench-scale \
+	bench-tables
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 24
@@ -12,7 +13,7 @@ help:  ## list the targets
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; say which with: make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[plot,test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[plot,distributed,test]'
 	@touch $@
 
 demo: .venv/installed  ## find planted label errors in handwritten digits
@@ -85,6 +86,10 @@ bench-conformal: .venv/bench  ## flags with a guarantee: false discovery proport
 
 bench-real-errors: .venv/bench  ## P5, errors that people made; LABELS=folder of the label files
 	$(BIN)/python benchmarks/bench_real_errors.py $(if $(LABELS),--labels $(LABELS)) $(QUICK)
+	$(BIN)/python benchmarks/render.py
+
+bench-scale: .venv/bench  ## time, memory and F1 from 10^3 to 10^6 rows; one and two workers; shards
+	$(BIN)/python benchmarks/bench_scale.py $(QUICK)
 	$(BIN)/python benchmarks/render.py
 
 bench-tables: .venv/bench  ## render all results that are there

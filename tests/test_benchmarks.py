@@ -38,6 +38,7 @@ SCRIPTS = {
     "bench_digits": "BENCHMARK",
     "bench_conformal": "BENCHMARK",
     "bench_real_errors": "BENCHMARK",
+    "bench_scale": "BENCHMARK",
 }
 
 
@@ -410,3 +411,32 @@ def test_render_writes_what_the_documentation_includes(document, tmp_path):
     assert ".. image:: made_up_0.svg" in text
     assert (tmp_path / "made_up_0.svg").exists()
     assert not (tmp_path / "other.rst").exists()
+
+
+# --- scale ------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_the_scaling_benchmark_do_not_depend_on_how_they_are_read(tmp_path):
+    bench_scale = importlib.import_module("bench_scale")
+    configuration = dict(set="synthetic", rows=12_345, workers=1, shards=1)
+    bench_scale.make_data(configuration, 0, tmp_path)
+    X = np.memmap(tmp_path / "X", dtype=np.float32, mode="r", shape=(12_345, bench_scale.N_FEATURES))
+    known = np.load(tmp_path / "rest.npz")
+    assert X.std() == pytest.approx(1, abs=0.01)
+    assert known["is_corrupted"].mean() == pytest.approx(0.1, abs=0.01)
+    assert 0.2 < known["y_clean"].mean() < 0.8
+    assert len(known["X_clean"]) == len(known["y_clean"]) == bench_scale.N_CLEAN
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux only")
+def test_memory_of_a_process_and_its_children_is_watched():
+    bench_scale = importlib.import_module("bench_scale")
+    hold = "import subprocess, sys, time; block = bytearray(50_000_000); "
+    child = f"{hold} time.sleep(2)"
+    parent = subprocess.Popen([sys.executable, "-c", f"{hold} subprocess.run([sys.executable, '-c', {child!r}])"])
+    watch = bench_scale.Watch(parent.pid)
+    watch.start()
+    parent.wait()
+    watch.join(timeout=10)
+    assert 100 < watch.mb < 200
+    assert 50 < watch.mb_worker < 100

@@ -151,7 +151,7 @@ def test_an_interrupted_fit_keeps_its_mark(arrays, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     detector = quick(net=skorch_net(Mlp), warm_start=True).fit(*arrays)
-    monkeypatch.setattr("sklearn_cdgd._objective.hypergradient", interrupt)
+    monkeypatch.setattr("sklearn_cdgd._trainer.hypergradient", interrupt)
     with pytest.warns(ConvergenceWarning, match="interrupted after 2 of 5"):
         detector.set_params(max_iter=5).fit(*arrays)
     for way in WAYS:
