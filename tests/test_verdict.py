@@ -50,6 +50,7 @@ def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
         Workers(None, Trainer(SimpleNamespace(compares_rows=False), noisy, clean)),
         Classification(np.arange(2)),
         np.ones((3, N_NOISY)),
+        evidence=None,
         clean_folds=deal(clean[1], 3, rng),
         noisy_folds=deal(noisy[1], 5, rng),
         clean_weight=clean_weight,
