@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-versions docs lint clean bench-hypergradient bench-pieces \
+.PHONY: help demo test test-distributed test-versions docs lint clean bench-hypergradient bench-pieces \
 	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-conformal bench-real-errors bench-scale \
 	bench-tables
 
@@ -31,6 +31,9 @@ test: lint  ## ruff, import layers, tests and doctests
 # The oldest scikit-learn that is supported, the last without callbacks in between, and whatever is newest.
 SKLEARN_VERSIONS := 1.6.1 1.7.2 newest
 SKLEARN_TESTS := tests/test_common.py tests/test_routing.py tests/test_filtered.py tests/test_metrics.py tests/test_cache.py
+
+test-distributed: .venv/installed  ## a dask cluster of two workers, one of which is killed
+	SKLEARN_CDGD_CLUSTER=1 $(BIN)/python -m pytest tests/test_distributed.py
 
 test-versions: $(SKLEARN_VERSIONS:%=test-sklearn-%)  ## the tests that depend on scikit-learn, on three versions of it
 

@@ -1,4 +1,8 @@
-"""A real dask cluster of two workers: the same alpha, also when a worker is killed in the middle of a fit."""
+"""A real dask cluster of two workers: the same alpha, also when a worker is killed in the middle of a fit.
+
+Run by ``make test-distributed``, not with the other tests: beside them a cluster has been seen to wait for ever after
+a worker was killed.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ from helpers import brief
 
 from sklearn_cdgd._workers import Workers
 
+if not os.environ.get("SKLEARN_CDGD_CLUSTER"):
+    pytest.skip("set SKLEARN_CDGD_CLUSTER=1 to start a cluster", allow_module_level=True)
 distributed = pytest.importorskip("distributed", reason="distributed is in the extra of that name")
 
 # dask's own loops and sockets are closed after their cluster; that is not ours to fix.
