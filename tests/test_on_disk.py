@@ -49,6 +49,12 @@ def filed(tmp_path):
     return make
 
 
+@pytest.fixture(autouse=True)
+def own_folder_of_temporary_files(tmp_path, monkeypatch):
+    """Other processes may have files in the usual one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 def files_of_our_own():
     return glob.glob(os.path.join(tempfile.gettempdir(), "sklearn_cdgd-*.rows"))
 
