@@ -174,8 +174,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
-        1 prints a line per outer step. From scikit-learn 1.9 on, ``set_callbacks`` takes its progress bars and
-        monitors, and callbacks that end the outer loop early.
+        1 prints a line per outer step, or per shard. From scikit-learn 1.9 on, ``set_callbacks`` takes its progress
+        bars and monitors, and callbacks that end the outer loop early.
 
     Attributes
     ----------

@@ -35,6 +35,7 @@ class Settings(NamedTuple):
     clean_cv: int | None
     n_judges: int
     clean_weight: float
+    verbose: int = 0
 
     def alphas(self, state: OuterState) -> np.ndarray:
         """Return what counts as alpha, for every fold of the clean set."""
@@ -116,6 +117,10 @@ class ShardLearner:
                 raise KeyboardInterrupt
             snapshots = [*snapshots, *objective.snapshots]
         state = state.map(lambda t: t.cpu().numpy())
+        if settings.verbose:
+            included = f"{(state.alpha >= 0.5).mean():.1%} kept"
+            words = f"shard {number + 1}/{self.n_shards}: clean loss {state.values[-1]:.4f}, {included}"
+            print(f"[CorruptionDetector] {words}", flush=True)
         kept = thinned(snapshots, self.n_shards)
         if settings.cv is None:
             return Shard(state, kept, None, None, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import joblib
 import numpy as np
 import pytest
@@ -110,6 +112,14 @@ def test_a_shard_knows_nothing_of_the_others(spheres):
 
 def _seed(random_state):
     return int(np.random.RandomState(random_state).randint(np.iinfo(np.int32).max))
+
+
+def test_every_shard_says_that_it_is_done(spheres, capsys):
+    brief(shard_size=50, verbose=1).fit(*spheres()[:4])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    for n, line in enumerate(lines):
+        assert re.fullmatch(rf"\[CorruptionDetector\] shard {n + 1}/3: clean loss \d+\.\d+, \d+\.\d% kept", line)
 
 
 def test_one_shard_is_the_whole(spheres):
