@@ -92,10 +92,11 @@ class Workers:
         return results
 
     def _dispatch(self, function: Callable, jobs: list[tuple], parts: tuple) -> list:
-        # Copy on write: torch takes no array that cannot be written to.
+        # Copy on write: torch takes no array that cannot be written to. All is in one tuple, as joblib puts large
+        # arguments, classes too, on one of dask's workers first, and waits for ever if that one dies meanwhile.
         parallel = joblib.Parallel(n_jobs=self._n_jobs, mmap_mode="c", batch_size=1)
-        kind, work = type(self.tool), joblib.delayed(_work)
-        return parallel(work(self._token, kind, function, job, *parts) for job in jobs)
+        work = joblib.delayed(_work)
+        return parallel(work((self._token, type(self.tool), function, job, parts)) for job in jobs)
 
 
 class _Missing:
@@ -107,8 +108,9 @@ _idle: dict[str, list] = {}
 _LOCK = threading.Lock()
 
 
-def _work(token: str, kind: type[Tool], function: Callable, job: tuple, *parts):
+def _work(order: tuple):
     """Do one job in a worker. Threads never share a tool."""
+    token, kind, function, job, parts = order
     with _LOCK:
         tool = _idle[token].pop() if _idle.get(token) else None
     if tool is None:
