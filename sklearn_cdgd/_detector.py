@@ -515,7 +515,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self._n_compared = conclusion.n_compared
         n_stand_ins = (~data.free).sum()
         frequency, p_values, right = conclusion.flag_frequency, conclusion.p_values, conclusion.rightness
-        knows_alpha_alone = self.clean_cv is not None
+        knows_alpha_alone = self.clean_cv is not None and len(data.clean[1]) > 1
         self.flag_frequency_ = None if frequency is None else data.of_all_rows(frequency, np.zeros(n_stand_ins))
         self.p_values_ = (
             data.of_all_rows(p_values, np.ones(n_stand_ins)) if p_values is not None and knows_alpha_alone else None
@@ -537,7 +537,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         if self.p_values_ is None:
             raise ValueError(
                 'method="conformal" needs rows that are kept from the networks that judge them. Fit with cv and '
-                f"clean_cv set; got cv={self.cv}, clean_cv={self.clean_cv}."
+                f"clean_cv set, and at least two clean rows; got cv={self.cv}, clean_cv={self.clean_cv}, and "
+                f"{self._n_clean} clean rows."
             )
         self._check_resolution()
         return flag_by_p_value(self.p_values_, self.fdr)

@@ -122,7 +122,7 @@ class Task(ABC):
         compared = {name: np.empty_like(getattr(blended, name)) for name in _COMPARED}
         for fold in range(clean_folds.max() + 1):
             own = clean_folds == fold
-            of_others = self._weighed(opinions, clean_targets, own if own.all() else ~own)[-1]
+            of_others = self._weighed(opinions, clean_targets, _of_other_folds(clean_folds, fold))[-1]
             for name, values in compared.items():
                 rows = own if name.startswith("lone") else fold
                 values[rows] = getattr(of_others, name)[rows]
@@ -133,8 +133,11 @@ class Task(ABC):
         """Return opinions, their losses and shares, and their blend, by how they do on the clean rows in `known`."""
 
     @abstractmethod
-    def rightness(self, opinion: Opinion, targets) -> np.ndarray:
-        """Return a weight in [0, 1] for every clean fold and noisy row, large if the row seems right."""
+    def rightness(self, opinion: Opinion, targets, clean_folds) -> np.ndarray:
+        """Return a weight in [0, 1] for every clean fold and noisy row, large if the row seems right.
+
+        The rows of the clean fold have no part in it, if they have none in the answers.
+        """
 
     @abstractmethod
     def conclude(self, panel: Panel, targets, clean_targets, alpha, evidence, clean_folds) -> Conclusion:
@@ -215,13 +218,9 @@ class Classification(Task):
         say = shares(held_out[:, known])
         return sharp, held_out, say, _sharpened(mixed(sharp, say), clean_targets, known)
 
-    def rightness(self, opinion, targets):
-        transitions = (noise_transition(answers, targets) for answers in opinion.answers)
+    def rightness(self, opinion, targets, clean_folds):
         return np.stack(
-            [
-                _of_targets(posterior(answers, targets, transition), targets)
-                for answers, transition in zip(opinion.answers, transitions, strict=True)
-            ]
+            [_rightness(of_fold, targets, noise_transition(of_fold, targets)) for of_fold in opinion.answers]
         )
 
     def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
@@ -235,15 +234,11 @@ class Classification(Task):
         clean_answers = posterior(opinion.clean_answers, clean_targets, transition)
         right = _of_targets(answers, targets)
         suspicious = best_expected_f1(1 - right)
-
-        def rightness(probabilities, given=targets, evidence=0.0):
-            return _of_targets(posterior(probabilities, given, transition, evidence), given)
-
-        flagged = [[1 - rightness(a, evidence=log_odds) > suspicious for a in o.answers] for o in panel.opinions]
-        n_clean = np.bincount(clean_targets, minlength=self.n_classes)
-        # A class without clean rows has nothing that it could be compared with.
-        by_itself = (n_clean >= _CALIBRATING_ROWS) | (n_clean == 0)
-        groups = np.where(by_itself, np.arange(self.n_classes), -1)
+        flagged = [
+            [1 - _rightness(of_fold, targets, transition, log_odds) > suspicious for of_fold in member.answers]
+            for member in panel.opinions
+        ]
+        p_values, n_compared = self._p_values(panel.compared, targets, clean_targets, clean_folds)
         return Conclusion(
             answers,
             log_losses(answers, targets),
@@ -253,16 +248,28 @@ class Classification(Task):
             right,
             transition,
             _frequency(panel, flagged),
-            conformal_p_values(
-                np.stack([rightness(of_fold) for of_fold in panel.compared.answers]),
-                rightness(panel.compared.lone_answers, clean_targets),
-                clean_folds,
-                groups[targets],
-                groups[clean_targets],
-            ),
-            int(np.unique(groups[clean_targets], return_counts=True)[1].max()),
+            p_values,
+            n_compared,
             panel._replace(opinions=[], compared=None),
         )
+
+    def _p_values(self, opinion: Opinion, targets, clean_targets, clean_folds) -> tuple[np.ndarray, int]:
+        """Return p-values, and the number of clean rows that the largest group of rows is compared with."""
+        # The rates of a fold come from noisy rows only, so its clean rows have no part in what they are compared by.
+        transitions = [noise_transition(answers, targets) for answers in opinion.answers]
+        pairs = zip(opinion.answers, transitions, strict=True)
+        scores = np.stack([_rightness(answers, targets, transition) for answers, transition in pairs])
+        clean_scores = np.empty(len(clean_targets))
+        for fold, transition in enumerate(transitions):
+            own = clean_folds == fold
+            clean_scores[own] = _rightness(opinion.lone_answers[own], clean_targets[own], transition)
+        n_clean = np.bincount(clean_targets, minlength=self.n_classes)
+        # A class without clean rows has nothing that it could be compared with.
+        by_itself = (n_clean >= _CALIBRATING_ROWS) | (n_clean == 0)
+        groups = np.where(by_itself, np.arange(self.n_classes), -1)
+        of_groups = groups[targets], groups[clean_targets]
+        p_values = conformal_p_values(scores, clean_scores, clean_folds, *of_groups)
+        return p_values, int(np.unique(of_groups[1], return_counts=True)[1].max())
 
     def plain_limit(self, clean_losses):
         return None
@@ -320,9 +327,10 @@ class Regression(Task):
         say = shares(held_out[:, known])
         return members, held_out, say, mixed(members, say)
 
-    def rightness(self, opinion, targets):
-        pairs = zip(opinion.losses, opinion.swapped_losses, strict=True)
-        return np.stack([1 - suspicion_by_loss(losses, opinion.clean_losses, swapped) for losses, swapped in pairs])
+    def rightness(self, opinion, targets, clean_folds):
+        of_folds = enumerate(zip(opinion.losses, opinion.swapped_losses, strict=True))
+        known = [opinion.clean_losses[_of_other_folds(clean_folds, fold)] for fold in range(len(opinion.losses))]
+        return np.stack([1 - suspicion_by_loss(losses, known[fold], swapped) for fold, (losses, swapped) in of_folds])
 
     def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
         opinion, raised = panel.blended, np.exp(alpha_log_loss(alpha))
@@ -361,8 +369,19 @@ class Regression(Task):
         return given | {f"predicted_target{name}": column for name, column in zip(names, answers.T, strict=True)}
 
 
+def _of_other_folds(clean_folds: np.ndarray, fold: int) -> np.ndarray:
+    """Return which clean rows may decide on what rows of a fold are compared with; all of them if there is one fold."""
+    own = clean_folds == fold
+    return own if own.all() else ~own
+
+
 def _of_targets(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return probabilities[np.arange(len(targets)), targets]
+
+
+def _rightness(probabilities: np.ndarray, targets: np.ndarray, transition: np.ndarray, log_odds=0.0) -> np.ndarray:
+    """Return how probable the given labels are, once it is known that they were given."""
+    return _of_targets(posterior(probabilities, targets, transition, log_odds), targets)
 
 
 def _frequency(panel: Panel, flagged: list) -> np.ndarray | None:

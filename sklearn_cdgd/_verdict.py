@@ -233,7 +233,7 @@ def hear(
         ask("rows weighted by alpha, heavy clean rows", crossed, alphas, _HEAVIER * clean_weight)
         clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
         ask("clean rows alone", clean_only, ones, 1.0)
-    suggested = task.rightness(task.convene(kinds, clean[1], clean_folds).blended, noisy[1])
+    suggested = task.rightness(task.convene(kinds, clean[1], clean_folds).compared, noisy[1], clean_folds)
     ask("rows weighted by what these say", crossed, suggested, clean_weight)
     if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))

@@ -169,8 +169,15 @@ class TestDetector:
         detector, _ = spheres_fit(**options, method="conformal")
         assert detector.p_values_ is None
         assert "p_value" not in detector.set_params(method="trained").to_frame()
-        with pytest.raises(ValueError, match=r"Fit with cv and clean_cv set; got cv=.*, clean_cv="):
+        with pytest.raises(ValueError, match=r"Fit with cv and clean_cv set, .* got cv=.*, clean_cv="):
             detector.set_params(method="conformal").predict()
+
+    @pytest.mark.filterwarnings("ignore:The clean set has no row")
+    def test_one_clean_row_gives_no_p_values(self, spheres_fit):
+        detector, _ = spheres_fit(n_clean=1, method="conformal")
+        assert detector.p_values_ is None
+        with pytest.raises(ValueError, match=r"at least two clean rows; .* and 1 clean rows"):
+            detector.predict()
 
     def test_a_small_clean_set_gets_a_warning(self, spheres_fit):
         detector, _ = spheres_fit(n_clean=8)
