@@ -15,17 +15,17 @@ from ._cache import recall
 from ._checks import refuse_nan
 from ._compat import CallbackSupportMixin, HasMethods, Interval, StrOptions, fit_context
 from ._decision import flag_by_p_value, flag_by_threshold, least_share_flagged
+from ._learning import Folds, Learnt, Settings, judge, learn, trainer_of
 from ._network import Network, trains_networks
-from ._new_pairs import AlphaEstimate, evidence_of
-from ._objective import OuterObjective
-from ._outer import OuterState, learn_alpha
+from ._new_pairs import AlphaEstimate
+from ._outer import OuterState
 from ._report import report_of
-from ._shards import Settings, learn_in_shards
+from ._shards import learn_in_shards
 from ._task import Conclusion
-from ._tasks import FitTasks, Progress
-from ._trainer import Manner, Trainer
-from ._verdict import CLEAN_FOLDS, Verdict, deal, judge, judge_plainly
-from ._warm_start import Start, digest, of_all_rows, start_after
+from ._tasks import FitTasks, OuterTasks
+from ._trainer import Manner
+from ._verdict import Verdict
+from ._warm_start import CleanRows, Start, of_all_rows, start_after
 from ._warnings import warn_user
 from ._workers import Workers
 
@@ -45,7 +45,7 @@ _NOT_TRAINED_BY = {
 }
 
 
-class Learnt(NamedTuple):
+class Outcome(NamedTuple):
     """What the training of one fit yields, in NumPy arrays but for the trained network.
 
     Attributes
@@ -56,12 +56,14 @@ class Learnt(NamedTuple):
     alpha_estimate : AlphaEstimate
         For pairs that come later.
     verdict : Verdict
+    clean_folds : ndarray of shape (n_clean,)
     """
 
     state: OuterState
     alpha: np.ndarray
     alpha_estimate: AlphaEstimate
     verdict: Verdict
+    clean_folds: np.ndarray
 
 
 class CorruptionDetector(CallbackSupportMixin, BaseDetector):
@@ -390,96 +392,56 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         rng, seed = draw_seed(self.random_state)
         data = self._check_training_data(X, y, X_clean, y_clean, rng)
         network = Network(self.net, *data.noisy, data.task.n_classes, seed=seed)
-        start = start_after(last, self, data)
+        start = start_after(last, self, data, seed)
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_TRAINED_BY}
-        learnt = recall(
+        outcome = recall(
             self.memory,
             (params, seed, data, start),
             lambda: self._learn(network, data, start, seed, tasks),
-            keep=lambda learnt: learnt.state.n_steps == self.max_iter,
+            keep=lambda outcome: outcome.state.n_steps == self.max_iter,
         )
-        self._remember(network, data, learnt)
+        self._remember(network, data, outcome)
         tasks.close()
         return self
 
-    def _learn(self, network: Network, data: TrainingData, start: Start, seed: int, tasks: FitTasks) -> Learnt:
+    def _learn(self, network: Network, data: TrainingData, start: Start, seed: int, tasks: FitTasks) -> Outcome:
         """Do all the training, a function of the arguments and the parameters alone."""
         settings = self._settings()
+
+        def outcome(learnt: Learnt, verdict: Verdict, clean_folds) -> Outcome:
+            alpha = settings.alphas(learnt.state).mean(axis=0)
+            estimate = AlphaEstimate.calibrated(network, learnt.snapshots, data.noisy, alpha)
+            return Outcome(learnt.state, alpha, estimate, verdict, clean_folds)
+
+        def fitted(outcome: Outcome) -> dict:
+            return vars(copy.copy(self)._remember(network, data, outcome))
+
         if self.shard_size is not None and self.shard_size < len(data.noisy[1]):
-            return self._learn_in_shards(network, data, settings, start, seed, tasks)
-        rng = np.random.RandomState(seed)
-        noisy_folds = deal(data.noisy[1], self.cv or 1, rng)
-        clean_folds = deal(data.clean[1], self.clean_cv or CLEAN_FOLDS, rng)
-        left_out = clean_folds if self.clean_cv else None
-        trainer = Trainer(network, data.noisy, data.clean, left_out, settings.manner)
+            tasks.begin("shards")
+            options = {name: getattr(self, name) for name in ("shard_size", "n_jobs")}
+            sets = network, data.noisy, data.clean, data.task
+            result = outcome(*learn_in_shards(*sets, settings, *start, **options, seed=seed))
+        else:
+            folds = Folds.dealt(settings, data.noisy[1], data.clean[1], seed, start.clean_folds)
+            with Workers(self.n_jobs, trainer_of(network, data.noisy, data.clean, settings, folds)) as workers:
 
-        def learnt(state: OuterState, snapshots: list) -> Learnt:
-            state = state.map(lambda t: t.cpu().numpy())
-            alphas = settings.alphas(state)
-            estimate = AlphaEstimate.calibrated(network, snapshots, data.noisy, alphas.mean(axis=0))
-            evidence = None
-            if self.cv is not None and self.clean_cv is not None and data.task.n_classes is not None:
-                evidence = evidence_of(network, snapshots, data.noisy, data.clean, clean_folds, seed)
-            verdict = self._judge(workers, data.task, alphas, noisy_folds, clean_folds, evidence, seed)
-            return Learnt(state, alphas.mean(axis=0), estimate, verdict)
+                def judged(learnt: Learnt) -> Outcome:
+                    return outcome(learnt, judge(workers, data.task, settings, learnt, folds, seed), folds.clean)
 
-        with Workers(self.n_jobs, trainer) as workers:
-            state, snapshots = start
-            if state.n_steps < self.max_iter:
-                state, snapshots = self._learn_alpha(network, data, workers, start, seed, tasks, learnt)
-            tasks.begin("judging networks")
-            result = learnt(state, snapshots)
-        tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
-        return result
-
-    def _learn_in_shards(self, network, data, settings, start, seed, tasks) -> Learnt:
-        tasks.begin("shards")
-        state, snapshots, verdict = learn_in_shards(
-            network,
-            data.noisy,
-            data.clean,
-            data.task,
-            settings,
-            *start,
-            shard_size=self.shard_size,
-            n_jobs=self.n_jobs,
-            seed=seed,
-        )
-        alpha = settings.alphas(state).mean(axis=0)
-        result = Learnt(state, alpha, AlphaEstimate.calibrated(network, snapshots, data.noisy, alpha), verdict)
-        tasks.end(lambda: vars(copy.copy(self)._remember(network, data, result)))
+                told = {"max_iter": self.max_iter, "verbose": self.verbose}
+                watcher = OuterTasks(tasks, lambda learnt: fitted(judged(learnt)), **told)
+                learnt = learn(workers, settings, start.learnt, seed, watcher)
+                self._warn_of_interrupt(learnt.state)
+                tasks.begin("judging networks")
+                result = judged(learnt)
+        tasks.end(lambda: fitted(result))
         return result
 
     def _settings(self) -> Settings:
         manner, settings = ({name: getattr(self, name, None) for name in of._fields} for of in (Manner, Settings))
         return Settings(**settings | {"manner": Manner(**manner)})
 
-    def _learn_alpha(self, network, data, workers, start, seed, tasks, learnt) -> Start:
-        objective = OuterObjective(workers, n_steps=self.max_iter, seed=seed)
-        progress = Progress(self, objective, start.state.n_steps)
-
-        def outer_step(alphas, step):
-            tasks.begin("outer step")
-            return objective(alphas, step)
-
-        def after_step(state):
-            progress.report(state)
-            twin = copy.copy(self)
-            return tasks.end(
-                lambda: vars(twin._remember(network, data, learnt(state, [*start.snapshots, *objective.snapshots])))
-            )
-
-        state = learn_alpha(
-            outer_step,
-            start.state.map(lambda t: t.to(network.device)),
-            lr=self.outer_lr,
-            eps=self.outer_eps,
-            max_iter=self.max_iter,
-            patience=self.outer_patience,
-            on_step=after_step,
-        )
-        if state.interrupted and state.n_steps == 0:
-            raise KeyboardInterrupt
+    def _warn_of_interrupt(self, state: OuterState) -> None:
         if state.interrupted:
             warn_user(
                 f"Learning alpha was interrupted after {state.n_steps} of {self.max_iter} outer steps. The fit goes on "
@@ -487,20 +449,11 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
                 "warm_start=True.",
                 ConvergenceWarning,
             )
-        return Start(state, [*start.snapshots, *objective.snapshots])
 
-    def _judge(self, workers, task, alphas, noisy_folds, clean_folds, evidence, seed) -> Verdict:
-        options = {"clean_weight": self.clean_weight, "n_judges": self.n_judges, "seed": seed}
-        if noisy_folds.max() == 0:
-            return judge_plainly(workers, task, alphas.mean(axis=0), **options)
-        alphas = np.broadcast_to(alphas, (clean_folds.max() + 1, alphas.shape[1]))
-        folds = {"noisy_folds": noisy_folds, "clean_folds": clean_folds}
-        return judge(workers, task, alphas, evidence=evidence, **folds, **options)
-
-    def _remember(self, network: Network, data: TrainingData, learnt: Learnt):
+    def _remember(self, network: Network, data: TrainingData, outcome: Outcome):
         """Set the fitted attributes."""
-        state, alpha, self._alpha_estimate, verdict = learnt
-        self._clean_digest, self._outer_state = digest(data.clean), of_all_rows(state, data.free)
+        state, alpha, self._alpha_estimate, verdict, clean_folds = outcome
+        self._clean_rows, self._outer_state = CleanRows.of(data.clean, clean_folds), of_all_rows(state, data.free)
         self.alpha_ = data.of_all_rows(alpha, np.ones((~data.free).sum()))
         self.n_iter_, self.interrupted_ = state.n_steps, state.interrupted
         self.clean_loss_curve_, self.validation_loss_curve_ = np.array(state.values), np.array(state.held_out)

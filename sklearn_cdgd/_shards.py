@@ -11,35 +11,15 @@ import numpy as np
 import torch
 
 from ._hypergradient import Snapshot
+from ._learning import Folds, Learnt, Settings, hear_all, learn, trainer_of
 from ._network import Network
-from ._new_pairs import N_SNAPSHOTS, Evidence, evidence_of
-from ._objective import OuterObjective
-from ._outer import OuterState, learn_alpha
+from ._new_pairs import N_SNAPSHOTS, Evidence
+from ._outer import OuterState
 from ._posterior import Opinion, Panel
 from ._task import Conclusion, Task
-from ._trainer import Manner, Trainer
-from ._verdict import CLEAN_FOLDS, Verdict, deal, hear, judge_plainly, with_network
+from ._trainer import Trainer
+from ._verdict import CLEAN_FOLDS, Verdict, deal, judge_plainly, with_network
 from ._workers import Workers
-
-
-class Settings(NamedTuple):
-    """The parameters of :class:`CorruptionDetector` that say how alpha is learnt, and how rows are judged."""
-
-    manner: Manner
-    max_iter: int
-    outer_lr: float
-    outer_eps: float
-    outer_patience: int
-    average: bool
-    cv: int | None
-    clean_cv: int | None
-    n_judges: int
-    clean_weight: float
-    verbose: int = 0
-
-    def alphas(self, state: OuterState) -> np.ndarray:
-        """Return what counts as alpha, for every fold of the clean set."""
-        return np.asarray(state.mean if self.average else state.alpha, dtype=np.float64)
 
 
 class Shard(NamedTuple):
@@ -98,47 +78,22 @@ class ShardLearner:
     def learn(self, number: int, X, targets: np.ndarray, start: OuterState) -> Shard:
         """Learn alpha of the rows of one shard, and let networks judge them."""
         settings, seed = self.settings, (self.seed + 7_368_787 * number) % (2**31 - 1)
-        rng, noisy = np.random.RandomState(seed), (X, targets)
-        noisy_folds = deal(targets, settings.cv or 1, rng)
-        left_out = self.clean_folds if settings.clean_cv else None
-        workers = Workers(1, Trainer(self.network, noisy, self.clean, left_out, settings.manner))
-        state, snapshots = start.map(torch.as_tensor), self.snapshots
-        if state.n_steps < settings.max_iter:
-            objective = OuterObjective(workers, n_steps=settings.max_iter, seed=seed)
-            state = learn_alpha(
-                objective,
-                state.map(lambda t: t.to(self.network.device)),
-                lr=settings.outer_lr,
-                eps=settings.outer_eps,
-                max_iter=settings.max_iter,
-                patience=settings.outer_patience,
-            )
-            if state.interrupted:
-                raise KeyboardInterrupt
-            snapshots = [*snapshots, *objective.snapshots]
-        state = state.map(lambda t: t.cpu().numpy())
+        noisy, folds = (X, targets), Folds.dealt(self.settings, targets, self.clean[1], seed, self.clean_folds)
+        workers = Workers(1, trainer_of(self.network, noisy, self.clean, settings, folds))
+        learnt = learn(workers, settings, Learnt(start.map(torch.as_tensor), self.snapshots), seed)
+        state = learnt.state
+        if state.interrupted:
+            raise KeyboardInterrupt
         if settings.verbose:
             included = f"{(state.alpha >= 0.5).mean():.1%} kept"
             words = f"shard {number + 1}/{self.n_shards}: clean loss {state.values[-1]:.4f}, {included}"
             print(f"[CorruptionDetector] {words}", flush=True)
-        kept = thinned(snapshots, self.n_shards)
+        kept = thinned(learnt.snapshots, self.n_shards)
         if settings.cv is None:
             return Shard(state, kept, None, None, None)
-        evidence = None
-        if settings.clean_cv is not None and self.task.n_classes is not None:
-            evidence = evidence_of(self.network, snapshots, noisy, self.clean, self.clean_folds, self.seed)
-        alphas = settings.alphas(state)
-        panel = hear(
-            workers,
-            self.task,
-            np.broadcast_to(alphas, (self.clean_folds.max() + 1, alphas.shape[1])),
-            noisy_folds=noisy_folds,
-            clean_folds=self.clean_folds,
-            clean_weight=settings.clean_weight,
-            n_judges=settings.n_judges,
-            seed=seed,
-        )
-        said = panel, targets, self.clean[1], alphas.mean(axis=0), evidence, self.clean_folds
+        panel, evidence = hear_all(workers, self.task, settings, learnt, folds, seed, label_seed=self.seed)
+        alpha = settings.alphas(state).mean(axis=0)
+        said = panel, targets, self.clean[1], alpha, evidence, self.clean_folds
         return Shard(state, kept, panel._replace(opinions=[]), evidence, self.task.conclude(*said).flag_frequency)
 
 
@@ -190,13 +145,13 @@ def learn_in_shards(
     clean,
     task: Task,
     settings: Settings,
-    state: OuterState,
-    snapshots: list[tuple[int, Snapshot]],
+    start: Learnt,
+    clean_folds: np.ndarray | None,
     *,
     shard_size: int,
     n_jobs: int | None,
     seed: int,
-) -> tuple[OuterState, list[tuple[int, Snapshot]], Verdict]:
+) -> tuple[Learnt, Verdict, np.ndarray]:
     """Learn alpha shard by shard, draw one conclusion, and train a network on all rows.
 
     Parameters
@@ -205,10 +160,9 @@ def learn_in_shards(
     noisy, clean : pair of (X, targets)
     task : Task
     settings : Settings
-    state : OuterState
-        Where to start.
-    snapshots : list of (int, Snapshot)
-        Of earlier fits.
+    start : Learnt
+    clean_folds : ndarray of shape (n_clean,) or None
+        ``None``: they are dealt here.
     shard_size : int
         Most rows in a shard.
     n_jobs : int or None
@@ -217,25 +171,26 @@ def learn_in_shards(
 
     Returns
     -------
-    state : OuterState
-    snapshots : list of (int, Snapshot)
+    learnt : Learnt
     verdict : Verdict
+    clean_folds : ndarray of shape (n_clean,)
     """
     rng = np.random.RandomState(seed)
     shards = shards_of(noisy[1], shard_size, rng)
-    clean_folds = deal(clean[1], settings.clean_cv or CLEAN_FOLDS, rng)
-    learner = ShardLearner(network, clean, clean_folds, task, settings, len(shards), snapshots, seed)
+    if clean_folds is None:
+        clean_folds = deal(clean[1], settings.clean_cv or CLEAN_FOLDS, rng)
+    learner = ShardLearner(network, clean, clean_folds, task, settings, len(shards), start.snapshots, seed)
     with Workers(n_jobs, learner) as workers:
-        results = workers(ShardLearner.learn, ShardJobs(noisy, shards, state))
+        results = workers(ShardLearner.learn, ShardJobs(noisy, shards, start.state))
     state, trainer = whole_state([result.state for result in results], shards), Trainer(network, noisy, clean)
-    alpha, weight = settings.alphas(state).mean(axis=0), settings.clean_weight
     snapshots = [snapshot for result in results for snapshot in result.snapshots]
-    snapshots = thinned(snapshots, -(-len(snapshots) // N_SNAPSHOTS))
+    learnt = Learnt(state, thinned(snapshots, -(-len(snapshots) // N_SNAPSHOTS)))
+    alpha, weight = settings.alphas(state).mean(axis=0), settings.clean_weight
     if settings.cv is None:
         options = {"clean_weight": weight, "n_judges": settings.n_judges, "seed": seed}
-        return state, snapshots, judge_plainly(Workers(1, trainer), task, alpha, **options)
+        return learnt, judge_plainly(Workers(1, trainer), task, alpha, **options), clean_folds
     conclusion = conclude_all(results, shards, task, noisy[1], clean[1], alpha, clean_folds)
-    return state, snapshots, with_network(trainer, conclusion, weight, seed)
+    return learnt, with_network(trainer, conclusion, weight, seed), clean_folds
 
 
 def whole_state(states: list[OuterState], shards: list[np.ndarray]) -> OuterState:

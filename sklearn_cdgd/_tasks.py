@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ._objective import OuterObjective
+from ._learning import Learnt, Watcher
 from ._outer import OuterState
 
 
@@ -44,19 +44,22 @@ class FitTasks:
         self._whole.call_on_fit_task_end(**self._told, reconstruction_attributes=dict)
 
 
-class Progress:
-    """Prints a line per outer step, if the estimator is verbose.
+class OuterTasks(Watcher):
+    """Tells callbacks of every outer step, and prints a line for it if the estimator is verbose.
 
     Parameters
     ----------
-    estimator : CorruptionDetector
-    objective : OuterObjective
-    n_before : int
-        Number of outer steps that earlier fits took.
+    tasks : FitTasks
+    fitted : callable(Learnt) -> dict
+        The attributes of the estimator as if the loop had ended there.
+    max_iter, verbose : int
     """
 
-    def __init__(self, estimator, objective: OuterObjective, n_before: int):
-        self._verbose, self._max_iter, self._n_before = estimator.verbose, estimator.max_iter, n_before
+    def __init__(self, tasks: FitTasks, fitted: Callable[[Learnt], dict], *, max_iter: int, verbose: int):
+        self._tasks, self._fitted, self._max_iter, self._verbose = tasks, fitted, max_iter, verbose
+
+    def begin(self, objective, n_before):
+        self._n_before = n_before
         if self._verbose:
             n_steps, cost = objective.forecast(self._max_iter - n_before)
             self._print(
@@ -65,12 +68,18 @@ class Progress:
             )
         self._start = time.perf_counter()
 
-    def report(self, state: OuterState) -> None:
-        if not self._verbose:
-            return
+    def begin_step(self):
+        self._tasks.begin("outer step")
+
+    def end_step(self, learnt):
+        if self._verbose:
+            self._report(learnt.state)
+        return self._tasks.end(lambda: self._fitted(learnt))
+
+    def _report(self, state: OuterState) -> None:
         done = state.n_steps
         left = (time.perf_counter() - self._start) / (done - self._n_before) * (self._max_iter - done)
-        kept = (state.alpha >= 0.5).float().mean().item()
+        kept = (state.alpha >= 0.5).mean()
         self._print(
             f"outer step {done}/{self._max_iter}: clean loss {state.values[-1]:.4f}, {kept:.1%} kept, {left:.0f} s left"
         )

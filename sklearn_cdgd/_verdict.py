@@ -10,7 +10,6 @@ import numpy as np
 from ._inputs import chosen_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
-from ._new_pairs import Evidence
 from ._posterior import Opinion, Panel
 from ._task import Conclusion, Task
 from ._trainer import Trainer
@@ -139,28 +138,6 @@ class _Tally:
         return self.answers / counts, self.losses / self.counts
 
 
-def judge(
-    workers: Workers, task: Task, alphas: np.ndarray, *, clean_folds: np.ndarray, evidence: Evidence | None, **options
-) -> Verdict:
-    """Let networks judge every row, draw the conclusion, and train a network with it.
-
-    Parameters
-    ----------
-    workers, task, alphas, clean_folds, **options
-        As for :func:`hear`.
-    evidence : Evidence or None
-        What the trainings that alpha was learnt from say of rows; for labels only.
-
-    Returns
-    -------
-    Verdict
-    """
-    (_, targets), (_, clean_targets) = workers.tool.noisy, workers.tool.clean
-    panel = hear(workers, task, alphas, clean_folds=clean_folds, **options)
-    conclusion = task.conclude(panel, targets, clean_targets, alphas.mean(axis=0), evidence, clean_folds)
-    return with_network(workers.tool, conclusion, options["clean_weight"], options["seed"])
-
-
 def with_network(trainer: Trainer, conclusion: Conclusion, clean_weight: float, seed: int) -> Verdict:
     """Train a network on all rows, each with its probability of being right."""
     all_rows = (np.ones(len(targets), dtype=bool) for _, targets in (trainer.noisy, trainer.clean))
@@ -249,7 +226,7 @@ def judge_plainly(
     Parameters
     ----------
     workers, task, clean_weight, n_judges, seed
-        As for :func:`judge`.
+        As for :func:`hear`.
     alpha : ndarray of shape (n_noisy,)
 
     Returns

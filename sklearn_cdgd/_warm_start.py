@@ -10,26 +10,62 @@ import numpy as np
 import torch
 
 from ._base import BaseDetector, TrainingData
+from ._checks import for_look_ups, in_form_of
+from ._learning import Learnt
+from ._lookup import find_rows
 from ._outer import OuterState
+from ._verdict import deal
 from ._warnings import warn_user
 
 
 class Start(NamedTuple):
-    """Where the outer loop of a fit starts.
+    """Where a fit starts.
 
     Attributes
     ----------
-    state : OuterState
+    learnt : Learnt
         On the CPU, with the rows of the noisy set.
-    snapshots : list of (int, Snapshot)
-        Of the trainings of earlier fits, with the clean fold that was left out.
+    clean_folds : ndarray of shape (n_clean,) or None, default=None
+        The folds of an earlier fit, where alpha has learnt from them; ``None`` if they are still to be dealt.
     """
 
-    state: OuterState
-    snapshots: list
+    learnt: Learnt
+    clean_folds: np.ndarray | None = None
 
 
-def start_after(last: BaseDetector | None, detector: BaseDetector, data: TrainingData) -> Start:
+class CleanRows(NamedTuple):
+    """What is remembered of the clean set of a fit.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_clean, n_features) or CSR array
+    folds : ndarray of shape (n_clean,)
+    digest : str
+        Tells one clean set from another.
+    """
+
+    X: np.ndarray
+    folds: np.ndarray
+    digest: str
+
+    @classmethod
+    def of(cls, clean: tuple[np.ndarray, np.ndarray], folds: np.ndarray) -> CleanRows:
+        return cls(for_look_ups(clean[0]), folds, digest(clean))
+
+    def folds_of(self, clean: tuple[np.ndarray, np.ndarray], n_folds: int, seed: int) -> np.ndarray:
+        """Return the folds of another clean set: rows that are found again keep theirs, the others are dealt.
+
+        The alpha of a fold has learnt from the rows of all others, so a row that changed its fold would be judged by
+        networks that know it.
+        """
+        X = in_form_of(self.X, for_look_ups(clean[0]))
+        places = find_rows(self.X, None, np.arange(len(self.folds)), X)
+        folds, fresh = self.folds[places], places < 0
+        folds[fresh] = deal(clean[1][fresh], n_folds, np.random.RandomState(seed))
+        return folds
+
+
+def start_after(last: BaseDetector | None, detector: BaseDetector, data: TrainingData, seed: int) -> Start:
     """Return where the outer loop of a new fit starts.
 
     Parameters
@@ -40,6 +76,8 @@ def start_after(last: BaseDetector | None, detector: BaseDetector, data: Trainin
         The detector after the data of the new fit have been checked.
     data : TrainingData
         The data of the new fit.
+    seed : int
+        Deals clean rows that are new.
 
     Returns
     -------
@@ -48,7 +86,7 @@ def start_after(last: BaseDetector | None, detector: BaseDetector, data: Trainin
         they had.
     """
     n_folds = 1 if detector.clean_cv is None else min(detector.clean_cv, len(data.clean[1]))
-    fresh = Start(OuterState.start(n_folds, int(data.free.sum())), [])
+    fresh = Start(Learnt(OuterState.start(n_folds, int(data.free.sum())), []))
     if last is None:
         return fresh
     state, max_iter = last._outer_state.map(torch.tensor), detector.max_iter
@@ -57,6 +95,13 @@ def start_after(last: BaseDetector | None, detector: BaseDetector, data: Trainin
         warn_user(
             "warm_start=True, but no row of X was in the noisy set of the last fit with the same label: alpha is "
             "learnt afresh."
+        )
+        return fresh
+    clean_folds = last._clean_rows.folds_of(data.clean, n_folds, seed)
+    if len(state.alpha) != n_folds or len(np.unique(clean_folds)) < n_folds:
+        warn_user(
+            f"warm_start=True, but alpha was learnt for {len(state.alpha)} folds of the clean set, of which the "
+            f"{n_folds} of this fit cannot be made: alpha is learnt afresh."
         )
         return fresh
     if state.n_steps > max_iter:
@@ -69,13 +114,11 @@ def start_after(last: BaseDetector | None, detector: BaseDetector, data: Trainin
             f"All of the max_iter={max_iter} outer steps were taken before, and with warm_start=True they count: alpha "
             "is not moved. Raise max_iter to go on learning."
         )
-    if len(state.alpha) != n_folds:
-        state = state.map(lambda t: t.mean(dim=0, keepdim=True).expand(n_folds, -1))
     same_rows = last._X.shape[0] == len(rows) and (rows == np.arange(len(rows))).all()
     rows = torch.as_tensor(rows[data.free])
-    if same_rows and digest(data.clean) == last._clean_digest:
-        return Start(state.placed(rows), last._alpha_estimate.snapshots)
-    return Start(replace(state.placed(rows), best=float("inf"), waited=0), [])
+    if same_rows and digest(data.clean) == last._clean_rows.digest:
+        return Start(Learnt(state.placed(rows), last._alpha_estimate.snapshots), clean_folds)
+    return Start(Learnt(replace(state.placed(rows), best=float("inf"), waited=0), []), clean_folds)
 
 
 def digest(clean: tuple[np.ndarray, np.ndarray]) -> str:

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _detector, _trainer
+from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _learning, _trainer
 
 LEARNT = ("alpha_", "clean_loss_curve_", "loss_", "probabilities_")
 
@@ -38,7 +38,7 @@ class Interrupting:
     """Stands in for a function and raises a KeyboardInterrupt at the calls named."""
 
     def __init__(self, monkeypatch, name, *calls):
-        module = _detector if hasattr(_detector, name) else _trainer
+        module = _learning if hasattr(_learning, name) else _trainer
         self.function, self.calls, self.n_calls = getattr(module, name), calls, 0
         monkeypatch.setattr(module, name, self)
 
@@ -96,6 +96,29 @@ class TestWarmStart:
         expected = np.r_[alpha, np.ones(10)]
         expected[corrected] = 1
         np.testing.assert_allclose(detector.alpha_, expected[order], atol=1e-6)
+
+    def test_clean_rows_keep_their_fold(self, arrays):
+        """The alpha of a fold has learnt from the clean rows of all others: no row may come to be judged by it."""
+        X, y, X_clean, y_clean = arrays
+        detector = quick(warm_start=True, max_iter=1, clean_cv=3, cv=2).fit(*arrays)
+        before = detector._clean_rows.folds
+        left, order = np.arange(30), np.random.RandomState(0).permutation(30)
+        joined, labels = np.r_[X_clean, X[30:]], np.r_[y_clean, y[30:]]
+        detector.set_params(max_iter=2, random_state=5).fit(X[left], y[left], (joined[order],), (labels[order],))
+        after = np.empty(30, dtype=int)
+        after[order] = detector._clean_rows.folds
+        np.testing.assert_array_equal(after[:20], before)
+        np.testing.assert_array_equal(np.bincount(after[20:]), [4, 3, 3])
+
+    def test_folds_that_cannot_be_kept(self, arrays):
+        X, y, X_clean, y_clean = arrays
+        detector = quick(warm_start=True, max_iter=1, clean_cv=3).fit(*arrays)
+        with pytest.warns(UserWarning, match=r"learnt for 3 folds .* 2 of this fit cannot be made: alpha is"):
+            detector.set_params(clean_cv=2).fit(*arrays)
+        assert_equal(detector, quick(max_iter=1, clean_cv=2).fit(*arrays))
+        of_one_fold = detector._clean_rows.folds == 0
+        with pytest.warns(UserWarning, match="learnt for 2 folds"):
+            detector.fit(X, y, X_clean[of_one_fold], y_clean[of_one_fold])
 
     def test_labels_that_are_new_are_no_obstacle(self, arrays):
         X, y, X_clean, y_clean = arrays

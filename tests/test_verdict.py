@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from sklearn_cdgd._learning import Folds, Learnt, Settings, judge
+from sklearn_cdgd._outer import OuterState
 from sklearn_cdgd._task import Classification
-from sklearn_cdgd._trainer import Trainer
-from sklearn_cdgd._verdict import deal, held_out_losses, judge
+from sklearn_cdgd._trainer import Manner, Trainer
+from sklearn_cdgd._verdict import deal, held_out_losses
 from sklearn_cdgd._workers import Workers
 
 N_NOISY, N_CLEAN = 23, 10
@@ -46,15 +48,14 @@ def sets():
 def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
     noisy, clean = sets
     rng = np.random.RandomState(0)
+    outer = {"max_iter": 1, "outer_lr": 0.1, "outer_eps": 1.0, "outer_patience": 9, "average": True}
+    settings = Settings(Manner(), **outer, cv=5, clean_cv=None, n_judges=n_judges, clean_weight=clean_weight)
     verdict = judge(
         Workers(None, Trainer(SimpleNamespace(compares_rows=False), noisy, clean)),
         Classification(np.arange(2)),
-        np.ones((3, N_NOISY)),
-        evidence=None,
-        clean_folds=deal(clean[1], 3, rng),
-        noisy_folds=deal(noisy[1], 5, rng),
-        clean_weight=clean_weight,
-        n_judges=n_judges,
+        settings,
+        Learnt(OuterState.start(1, N_NOISY).map(np.asarray), []),
+        Folds(deal(noisy[1], 5, rng), deal(clean[1], 3, rng)),
         seed=0,
     )
     conclusion = verdict.conclusion
