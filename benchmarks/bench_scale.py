@@ -53,6 +53,7 @@ def n_shards(n_rows: int) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, nargs="+", help="only configurations with so many rows")
+    parser.add_argument("--workers", type=int, nargs="+", help="only configurations with so many workers")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
 
@@ -199,8 +200,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.fresh:
         path.unlink(missing_ok=True)
     results, n_failed = Results(path, BENCHMARK.describe()), 0
+    chosen = {"rows": options.rows, "workers": options.workers}
     for configuration, seed in itertools.product(configurations(options), options.seeds):
-        if options.rows and configuration["rows"] not in options.rows:
+        if any(wanted and configuration[name] not in wanted for name, wanted in chosen.items()):
             continue
         if seed > 0 and configuration["rows"] != _SHARDED_ROWS:  # what shards lose is noisy, time is not
             continue
