@@ -149,9 +149,8 @@ def machine() -> dict:
         processor = platform.processor() or platform.machine()
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     threads = torch.get_num_threads()
-    return dict(
-        processor=processor, cores=os.cpu_count(), torch_threads=threads, gpu=device, system=platform.platform()
-    )
+    system = f"{platform.system()} {platform.machine()}"
+    return dict(processor=processor, cores=os.cpu_count(), torch_threads=threads, gpu=device, system=system)
 
 
 def versions() -> dict:

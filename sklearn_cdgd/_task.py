@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
 
@@ -319,7 +320,7 @@ class Regression(Task):
         return flag_by_loss(losses, limit)
 
     def scores(self, targets, answers, losses, limit):
-        return 1 / (1 + losses / limit)
+        return expit((limit - losses) / max(abs(limit), np.finfo(float).tiny))
 
     def _weighed(self, opinions, clean_targets, known):
         members = [*opinions.values()]
@@ -333,13 +334,19 @@ class Regression(Task):
         return np.stack([1 - suspicion_by_loss(losses, known[fold], swapped) for fold, (losses, swapped) in of_folds])
 
     def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
-        opinion, raised = panel.blended, np.exp(alpha_log_loss(alpha))
-        losses = opinion.losses.mean(axis=0) * raised
+        opinion = panel.blended
+        # Losses of a criterion of the user's can be negative; alpha raises or lowers what is above the least of them.
+        least, factor = min(0.0, opinion.losses.min(), opinion.clean_losses.min()), np.exp(alpha_log_loss(alpha))
+
+        def raised(losses):
+            return (losses - least) * factor + least
+
+        losses = raised(opinion.losses.mean(axis=0))
         suspicion = suspicion_by_loss(losses, opinion.clean_losses, opinion.swapped_losses.mean(axis=0))
         spared = suspicion <= best_expected_f1(suspicion)
         # Where every row is better flagged, the limit is the least loss there is.
-        limit = max(float(losses[spared].max() if spared.any() else losses.min()), np.finfo(float).tiny)
-        flagged = [o.losses * raised > limit for o in panel.opinions]
+        limit = float(losses[spared].max() if spared.any() else losses.min())
+        flagged = [raised(o.losses) > limit for o in panel.opinions]
         return Conclusion(
             opinion.answers.mean(axis=0),
             losses,

@@ -54,6 +54,22 @@ def test_where_every_row_is_better_flagged():
     assert np.isfinite(conclusion.flag_frequency).all()
 
 
+def test_losses_of_a_criterion_can_be_negative():
+    """Those of a density, say: alpha raises the loss of a row that hurts, whatever its sign, and scores stay scores."""
+    rng, folds = np.random.RandomState(0), np.arange(50) % 3
+    losses, clean = np.tile(-2 * rng.random_sample(100), (3, 2)), -1 - rng.random_sample(50)
+    alpha = np.repeat([0.0, 1.0], 100)
+    opinion = Opinion(np.zeros((3, 200)), losses, np.zeros(50), clean, np.zeros(50), clean, losses + 5)
+    panel = Regression().convene({("one", ""): opinion}, np.zeros(50), folds)
+    conclusion = Regression().conclude(panel, np.zeros(200), np.zeros(50), alpha, None, folds)
+    assert (conclusion.losses[:100] >= conclusion.losses[100:]).all()
+    assert (conclusion.losses[:100] > conclusion.losses[100:]).mean() > 0.9
+    scores = Regression().scores(None, None, conclusion.losses, conclusion.limit)
+    assert ((scores > 0) & (scores < 1)).all()
+    np.testing.assert_array_equal(np.argsort(scores), np.argsort(-conclusion.losses))
+    np.testing.assert_array_equal(scores < 0.5, conclusion.losses > conclusion.limit)
+
+
 @pytest.mark.parametrize("cls", DETECTORS)
 class TestSharedInterface:
     def test_flags_scores_and_table(self, cls):
