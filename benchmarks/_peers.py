@@ -32,10 +32,21 @@ NetOf = Callable[[int], object]
 
 
 class Verdict(NamedTuple):
-    """What a method says of the noisy rows: scores (large = keep) and flags (True = corrupted)."""
+    """What a method says of the noisy rows.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_noisy,)
+        Large = keep.
+    flags : bool ndarray of shape (n_noisy,)
+        True = corrupted.
+    suggested : ndarray of shape (n_noisy,) or None, default=None
+        The labels that a method would give, if it does.
+    """
 
     scores: np.ndarray
     flags: np.ndarray
+    suggested: np.ndarray | None = None
 
 
 def default_net(n_outputs: int) -> None:
@@ -56,7 +67,11 @@ def cdgd(
     net = net_of(_n_outputs(y, y_clean))
     detector = CorruptionDetector(net, random_state=seed, **options).fit(X, y, X_clean, y_clean)
     flags = {method: detector.set_params(method=method).predict() for method in ("trained", "alpha")}
-    verdicts = {"T": Verdict(-detector.loss_, flags["trained"]), "alpha": Verdict(detector.alpha_, flags["alpha"])}
+    suggested = detector.classes_[detector.probabilities_.argmax(axis=1)] if hasattr(detector, "classes_") else None
+    verdicts = {
+        "T": Verdict(-detector.loss_, flags["trained"], suggested),
+        "alpha": Verdict(detector.alpha_, flags["alpha"]),
+    }
     for fdr in fdrs:
         flagged = detector.set_params(method="conformal", fdr=fdr).predict()
         verdicts[f"fdr={fdr:g}"] = Verdict(detector.p_values_, flagged)

@@ -169,6 +169,36 @@ def test_floor_is_the_f1_of_flagging_everything(rate):
     assert found["average_precision"] == pytest.approx(1)  # the least scores are corrupted
 
 
+def test_accuracy_after_hypercleaning():
+    """Half of the labels are wrong; only the flagged rows take the label that is suggested, so one row stays wrong."""
+    hypercleaning = importlib.import_module("bench_hypercleaning")
+    X = np.repeat(np.eye(2), 20, axis=0) + 0.01 * np.random.RandomState(0).randn(40, 2)
+    y, wrong = np.repeat([0, 1], 20), np.arange(40) % 2 == 0
+    noisy, flags = np.where(wrong, 1 - y, y), wrong & (np.arange(40) > 0)
+    clean, seen = (X[:2] + [[0, 0], [-1, 1]], np.array([0, 1])), []
+    verdict = _peers.Verdict(np.ones(40), flags, suggested=y)
+
+    def network(n_outputs):
+        class Net:
+            def set_params(self, **params):
+                return self
+
+            def fit(self, X, y):
+                seen.append((X, y))
+                return self
+
+            def predict(self, X):
+                return (X[:, 1] > X[:, 0]).astype(int)
+
+        return Net()
+
+    found = hypercleaning.after_cleaning(verdict, wrong, (X, noisy), clean, (X, y), network=network, linear=False)
+    assert found["f1_kept"] == f1_score(~wrong, ~flags)
+    assert [len(labels) for _, labels in seen] == [21, 23, 42]
+    np.testing.assert_array_equal(seen[-1][1], np.r_[1, y[1:], 0, 1])
+    assert found["accuracy_corrected_and_clean"] == 1
+
+
 def test_two_means():
     assert _peers.two_means(np.array([0.1, 5.0, 0.2, 5.1])).tolist() == [True, False, True, False]
     assert not _peers.two_means(np.ones(5)).any()
