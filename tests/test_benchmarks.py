@@ -175,7 +175,7 @@ def test_accuracy_after_hypercleaning():
     X = np.repeat(np.eye(2), 20, axis=0) + 0.01 * np.random.RandomState(0).randn(40, 2)
     y, wrong = np.repeat([0, 1], 20), np.arange(40) % 2 == 0
     noisy, flags = np.where(wrong, 1 - y, y), wrong & (np.arange(40) > 0)
-    clean, seen = (X[:2] + [[0, 0], [-1, 1]], np.array([0, 1])), []
+    clean, seen = (np.eye(2), np.array([0, 1])), []
     verdict = _peers.Verdict(np.ones(40), flags, suggested=y)
 
     def network(n_outputs):
