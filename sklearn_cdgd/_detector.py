@@ -142,7 +142,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Number of networks of each kind, each from its own initialisation, for every pair of a noisy and a clean fold.
     clean_weight : float, default=0.3
         Weight of the whole clean set in the training of the judging networks, in units of the whole noisy set; some
-        networks give it ten times as much, some train on the clean set alone. 0 leaves it out, as in the paper.
+        networks give it ten times as much, some train on the clean set alone. In minibatches no clean row weighs more
+        than ten rows or a tenth of a batch. 0 leaves it out, as in the paper.
     clean_fraction : float, default=0.2
         Share of the rows that stand in for a clean set when ``fit`` is given none.
     compile : bool, default=False

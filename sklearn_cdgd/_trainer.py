@@ -16,6 +16,9 @@ from ._new_pairs import stored
 from ._recording import Recording, record
 from ._unroll import BatchPlan, CleanPlan, Problem, State, stacked, train_in_parts
 
+# What one clean row weighs at most in a training on minibatches: so many rows, or this share of a batch. Heavier ones
+# make a step overshoot whenever they come up, and the training diverge.
+_HEAVIEST = 10, 0.1
 # Up to so many rows a step takes as long as its number of operations, so initialisations are trained at once.
 _STACKED_ROWS = 256
 
@@ -180,18 +183,23 @@ class Trainer:
     ) -> list[State]:
         """Train on the chosen rows with their weights, and return the states after the given parts of the training.
 
-        The chosen clean rows together weigh `clean_weight`, in units of the chosen noisy rows; at 0 they are left out.
+        The chosen clean rows together weigh `clean_weight`, in units of the chosen noisy rows, unless that is more than
+        minibatches bear; at 0 they are left out.
         """
         clean_rows = clean_rows & (clean_weight > 0)
         (X, targets), (X_clean, clean_targets) = self.noisy, self.clean
         X = concatenate_rows(X, rows, X_clean, clean_rows)
         targets, n_clean = np.concatenate([targets[rows], clean_targets[clean_rows]]), clean_rows.sum()
+        plan = self.network.plan(len(targets), seed)
         share = clean_weight * rows.sum() / n_clean if rows.any() and n_clean else 1.0
+        if plan.steps_per_epoch > 1:
+            n_rows, of_batch = _HEAVIEST
+            share = min(share, max(n_rows, of_batch * plan.rows_per_step))
         weights = np.concatenate([weights[rows], np.full(n_clean, share)])
         weights /= max(1.0, weights.mean())  # heavier rows would be as good as a higher learning rate
         weights = torch.as_tensor(weights, dtype=torch.float32, device=self.network.device)
         problem = self.network.problem((X, targets), self.clean)
-        return train_in_parts(problem, weights, self.network.plan(len(targets), seed), parts)
+        return train_in_parts(problem, weights, plan, parts)
 
     def heard(self, state: State, pair, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what a trained network answers to some rows of a pair of X and targets, and their losses."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sklearn_cdgd._learning import Folds, Learnt, Settings, judge
+from sklearn_cdgd._network import Network
 from sklearn_cdgd._outer import OuterState
 from sklearn_cdgd._task import Classification
 from sklearn_cdgd._trainer import Manner, Trainer
@@ -66,6 +67,18 @@ def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
     assert len(court) == n_trainings
     assert verdict.state[2].all()
     assert verdict.state[3].all()
+
+
+@pytest.mark.parametrize("clean_weight", [0.3, 3.0])
+def test_few_clean_rows_beside_many_noisy_ones(clean_weight):
+    """All of the clean set weighs as much as the noisy set; one row of it that did would end the training."""
+    rng = np.random.RandomState(0)
+    noisy, clean = ((X, (X[:, :3].sum(axis=1) > 0).astype(int)) for X in (rng.randn(8000, 50), rng.randn(8, 50)))
+    noisy, clean = ((X.astype(np.float32), y) for X, y in (noisy, clean))
+    network = Network(None, *noisy, 2, seed=1)
+    rows = np.ones(8000, dtype=bool), np.ones(8, dtype=bool)
+    (state,) = Trainer(network, noisy, clean).trained(np.ones(8000), clean_weight, *rows, 5)
+    assert (network.answers(state, noisy[0]).argmax(axis=1) == noisy[1]).mean() > 0.98
 
 
 def test_folds_get_their_part_of_every_class():
