@@ -97,8 +97,9 @@ def start_after(last: BaseDetector | None, detector: BaseDetector, data: Trainin
             "learnt afresh."
         )
         return fresh
-    clean_folds = last._clean_rows.folds_of(data.clean, n_folds, seed)
-    if len(state.alpha) != n_folds or len(np.unique(clean_folds)) < n_folds:
+    # Without clean_cv alpha has learnt from all clean rows, whatever their folds.
+    clean_folds = None if detector.clean_cv is None else last._clean_rows.folds_of(data.clean, n_folds, seed)
+    if len(state.alpha) != n_folds or (clean_folds is not None and len(np.unique(clean_folds)) < n_folds):
         warn_user(
             f"warm_start=True, but alpha was learnt for {len(state.alpha)} folds of the clean set, of which the "
             f"{n_folds} of this fit cannot be made: alpha is learnt afresh."

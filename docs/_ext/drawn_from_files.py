@@ -49,7 +49,9 @@ class ResultTables(SphinxDirective):
         content = []
         for path in sorted(Path(folder).glob("*.rst")):
             self.env.note_dependency(str(path))
-            content += self.parse_text_to_nodes(path.read_text(), allow_section_headings=True)
+            # Figures lie beside the tables.
+            text = path.read_text().replace(".. image:: ", f".. image:: {self.arguments[0]}/")
+            content += self.parse_text_to_nodes(text, allow_section_headings=True)
         return content or [nodes.paragraph("", "No table has been rendered yet.")]
 
 
