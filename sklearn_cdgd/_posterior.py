@@ -83,7 +83,18 @@ def log_losses(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return -np.log(probabilities[np.arange(len(targets)), targets].clip(_LEAST))
 
 
-def shares(held_out_losses: np.ndarray) -> np.ndarray:
+_FIT_ROWS = 1000
+
+
+def marginal_losses(probabilities, given):
+    """Return minus the log-likelihood of given labels, at the noise that makes them most likely."""
+    some = slice(None, None, -(-len(given) // _FIT_ROWS))
+    probabilities, given = probabilities[some], given[some]
+    transition = noise_transition(probabilities, given, n_iter=20)
+    return -np.log((probabilities.clip(_LEAST**2) * transition[:, given].T).sum(axis=1))
+
+
+def shares(held_out_losses: np.ndarray, fits=None) -> np.ndarray:
     """Return how much of the say each kind of network has.
 
     Parameters
@@ -97,10 +108,14 @@ def shares(held_out_losses: np.ndarray) -> np.ndarray:
         Positive, with sum 1. They fall with the distance to the best kind, measured in standard errors of the paired
         difference: what a small clean set cannot tell apart is averaged.
     """
-    best = held_out_losses[held_out_losses.mean(axis=1).argmin()]
-    behind = held_out_losses - best
-    error = behind.std(axis=1) / np.sqrt(behind.shape[1])
-    weights = np.exp(-behind.mean(axis=1) / (_PATIENCE * error + 1e-12))
+    logs = 0.0
+    for losses in (held_out_losses, fits):
+        if losses is None:
+            continue
+        behind = losses - losses[losses.mean(axis=1).argmin()]
+        error = behind.std(axis=1) / np.sqrt(behind.shape[1])
+        logs = logs - behind.mean(axis=1) / (_PATIENCE * error + 1e-12)
+    weights = np.exp(logs - np.max(logs))
     return weights / weights.sum()
 
 
@@ -111,7 +126,7 @@ def sharpened(probabilities: np.ndarray, power: float) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def calibrating_power(probabilities: np.ndarray, targets: np.ndarray) -> float:
+def calibrating_power(probabilities: np.ndarray, targets: np.ndarray, noisy=None, given=None) -> float:
     """Return the power that makes probabilities of held-out clean rows fit their labels best.
 
     A prior that is worth a few rows keeps it near 1, so that five rows do not decide.
@@ -119,9 +134,10 @@ def calibrating_power(probabilities: np.ndarray, targets: np.ndarray) -> float:
 
     def objective(log_power):
         losses = log_losses(sharpened(probabilities, np.exp(log_power)), targets)
-        return losses.sum() + 2 * log_power**2
+        fit = 0.0 if noisy is None else marginal_losses(sharpened(noisy, np.exp(log_power)), given).sum()
+        return losses.sum() + fit + 2 * log_power**2
 
-    return float(np.exp(minimize_scalar(objective, bounds=(-1.5, 1.0), method="bounded").x))
+    return float(np.exp(minimize_scalar(objective, bounds=(-1.5, 2.5), method="bounded", options={"xatol": 0.02}).x))
 
 
 def noise_transition(probabilities: np.ndarray, given: np.ndarray, log_odds=0.0, n_iter: int = 50) -> np.ndarray:

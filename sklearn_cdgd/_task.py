@@ -22,6 +22,7 @@ from ._posterior import (
     calibrating_power,
     evidence_weight,
     log_losses,
+    marginal_losses,
     mixed,
     noise_transition,
     posterior,
@@ -115,22 +116,22 @@ class Task(ABC):
     def scores(self, targets, answers, losses, limit) -> np.ndarray:
         """Return how well the answers agree with the targets, in [0, 1]."""
 
-    def convene(self, opinions: dict[tuple[str, str], Opinion], clean_targets, clean_folds) -> Panel:
+    def convene(self, opinions: dict[tuple[str, str], Opinion], clean_targets, clean_folds, targets) -> Panel:
         """Blend opinions: each contributes by how it does on the clean rows."""
         members, held_out, say, blended = self._weighed(
-            opinions, clean_targets, np.ones(len(clean_targets), dtype=bool)
+            opinions, clean_targets, np.ones(len(clean_targets), dtype=bool), targets, slice(None)
         )
         compared = {name: np.empty_like(getattr(blended, name)) for name in _COMPARED}
         for fold in range(clean_folds.max() + 1):
             own = clean_folds == fold
-            of_others = self._weighed(opinions, clean_targets, _of_other_folds(clean_folds, fold))[-1]
+            of_others = self._weighed(opinions, clean_targets, _of_other_folds(clean_folds, fold), targets, [fold])[-1]
             for name, values in compared.items():
                 rows = own if name.startswith("lone") else fold
                 values[rows] = getattr(of_others, name)[rows]
         return Panel(tuple(opinions), members, held_out, say, blended, blended._replace(**compared))
 
     @abstractmethod
-    def _weighed(self, opinions, clean_targets, known) -> tuple[list[Opinion], np.ndarray, np.ndarray, Opinion]:
+    def _weighed(self, opinions, clean_targets, known, targets, folds) -> tuple[list[Opinion], np.ndarray, np.ndarray, Opinion]:
         """Return opinions, their losses and shares, and their blend, by how they do on the clean rows in `known`."""
 
     @abstractmethod
@@ -213,11 +214,12 @@ class Classification(Task):
     def scores(self, targets, answers, losses, limit):
         return _of_targets(answers, targets)
 
-    def _weighed(self, opinions, clean_targets, known):
-        sharp = [_sharpened(opinion, clean_targets, known) for opinion in opinions.values()]
+    def _weighed(self, opinions, clean_targets, known, targets, folds):
+        sharp = [_sharpened(opinion, clean_targets, known, targets, folds) for opinion in opinions.values()]
         held_out = np.stack([log_losses(opinion.clean_answers, clean_targets) for opinion in sharp])
-        say = shares(held_out[:, known])
-        return sharp, held_out, say, _sharpened(mixed(sharp, say), clean_targets, known)
+        fits = np.stack([marginal_losses(opinion.answers[folds].mean(axis=0), targets) for opinion in sharp])
+        say = shares(held_out[:, known], fits)
+        return sharp, held_out, say, _sharpened(mixed(sharp, say), clean_targets, known, targets, folds)
 
     def rightness(self, opinion, targets, clean_folds):
         return np.stack(
@@ -322,7 +324,7 @@ class Regression(Task):
     def scores(self, targets, answers, losses, limit):
         return expit((limit - losses) / max(abs(limit), np.finfo(float).tiny))
 
-    def _weighed(self, opinions, clean_targets, known):
+    def _weighed(self, opinions, clean_targets, known, targets, folds):
         members = [*opinions.values()]
         held_out = np.stack([opinion.clean_losses for opinion in members])
         say = shares(held_out[:, known])
@@ -396,8 +398,8 @@ def _frequency(panel: Panel, flagged: list) -> np.ndarray | None:
     return panel.shares @ np.mean(flagged, axis=1) if panel.opinions else None
 
 
-def _sharpened(opinion: Opinion, clean_targets, known) -> Opinion:
-    power = calibrating_power(opinion.clean_answers[known], clean_targets[known])
+def _sharpened(opinion: Opinion, clean_targets, known, targets, folds) -> Opinion:
+    power = calibrating_power(opinion.clean_answers[known], clean_targets[known], opinion.answers[folds].mean(axis=0), targets)
     fields = ("answers", "clean_answers", "lone_answers")
     return opinion._replace(**{name: sharpened(getattr(opinion, name), power) for name in fields})
 

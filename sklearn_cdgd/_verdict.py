@@ -6,13 +6,15 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
-from ._inputs import chosen_rows
+from ._inputs import chosen_rows, concatenate_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
-from ._posterior import Opinion, Panel
+from ._posterior import Opinion, Panel, log_losses
 from ._task import Conclusion, Task
 from ._trainer import Trainer
+from ._trees import probabilities_by_trees
 from ._unroll import State
 from ._workers import Workers
 
@@ -87,10 +89,20 @@ class Court:
             (split, weights[split.fold], clean_weight, next(self.seeds), self._swapped(split), parts)
             for split in splits
         ]
-        n_clean = len(splits[0].clean_judged)
-        tallies = [[_Tally(shape) for shape in (weights.shape, (n_clean,), (n_clean,))] for _ in parts]
-        swapped = np.zeros((len(parts), *weights.shape))
-        for split, heard in zip(splits, self.workers(_judgement, jobs), strict=True):
+        return self._collected(splits, weights.shape, self.workers(_judgement, jobs))
+
+    def opinion_of_trees(self, splits: list[Split], weights: np.ndarray) -> Opinion:
+        """Grow a forest for every split, and collect what it says; see :meth:`opinions`."""
+        jobs = [(split, weights[split.fold], next(self.seeds)) for split in splits]
+        (opinion,) = self._collected(splits, weights.shape, self.workers(_judgement_of_trees, jobs))
+        return opinion
+
+    def _collected(self, splits, shape, all_heard) -> list[Opinion]:
+        """Return an opinion for every part of what was heard for each split."""
+        n_clean, n_parts = len(splits[0].clean_judged), len(all_heard[0])
+        tallies = [[_Tally(shape) for shape in (shape, (n_clean,), (n_clean,))] for _ in range(n_parts)]
+        swapped = np.zeros((n_parts, *shape))
+        for split, heard in zip(splits, all_heard, strict=True):
             for n, ((of_noisy, of_clean, of_swapped), (noisy, clean, lone)) in enumerate(
                 zip(heard, tallies, strict=True)
             ):
@@ -118,6 +130,21 @@ def _judgement(trainer: Trainer, split: Split, weights, clean_weight: float, see
         rows = chosen_rows(trainer.noisy[0], split.judged), swapped
         heard.append((of_noisy, of_clean, 0.0 if swapped is None else trainer.network.row_losses(state, *rows)))
     return heard
+
+
+def _judgement_of_trees(trainer: Trainer, split: Split, weights, seed: int) -> list[tuple]:
+    """Return what a forest says that was grown on the chosen rows: the same as :func:`_judgement`."""
+    (X, targets), (X_clean, clean_targets), n_classes = trainer.noisy, trainer.clean, trainer.network.n_classes
+    X_trained = concatenate_rows(X, split.trained, X_clean, split.clean_trained)
+    y_trained = np.concatenate([targets[split.trained], clean_targets[split.clean_trained]])
+    weights = np.concatenate([weights[split.trained], np.ones(split.clean_trained.sum())])
+    judged = [
+        (chosen_rows(of, rows), given[rows])
+        for of, given, rows in ((X, targets, split.judged), (X_clean, clean_targets, split.clean_judged))
+    ]
+    flat = [rows.reshape(rows.shape[0], -1) if not issparse(rows) else rows for rows in (X_trained, *(r for r, _ in judged))]
+    said = probabilities_by_trees(flat[0], y_trained, weights, flat[1:], n_classes, seed)
+    return [(*((answers, log_losses(answers, given)) for answers, (_, given) in zip(said, judged, strict=True)), 0.0)]
 
 
 class _Tally:
@@ -210,12 +237,17 @@ def hear(
         ask("rows weighted by alpha, heavy clean rows", crossed, alphas, _HEAVIER * clean_weight)
         clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
         ask("clean rows alone", clean_only, ones, 1.0)
-    suggested = task.rightness(task.convene(kinds, clean[1], clean_folds).compared, noisy[1], clean_folds)
+    has_trees = task.n_classes is not None and network.compares_rows
+    if has_trees:
+        kinds["trees", "all of it"] = court.opinion_of_trees(crossed, alphas)
+    suggested = task.rightness(task.convene(kinds, clean[1], clean_folds, noisy[1]).compared, noisy[1], clean_folds)
     ask("rows weighted by what these say", crossed, suggested, clean_weight)
     if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
         kinds["nearest neighbours", "all of it"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
-    return task.convene(kinds, clean[1], clean_folds)
+    if has_trees:
+        kinds["trees of what these say", "all of it"] = court.opinion_of_trees(crossed, suggested)
+    return task.convene(kinds, clean[1], clean_folds, noisy[1])
 
 
 def judge_plainly(
