@@ -1,7 +1,7 @@
 """Turn the results in ``benchmarks/results/*.json`` into tables and figures that the documentation includes.
 
 ``python benchmarks/render.py`` writes ``NAME.rst``, and ``NAME_N.svg`` where there are figures, beside every
-``NAME.json``.
+``NAME.json``, and ``headline.inc``, which the README has too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,20 @@ OURS = ("T", "alpha")
 NAMES = {"f1": "F1", "average_precision": "AP", "f1_two_means": "F1 by 2-means", "f1_kept": "F1 kept"}
 # What a difference must exceed to be called clear, in standard errors.
 CLEAR = 2
+
+# The rows of the headline: name, document, and the parts of a configuration that choose what the mean is taken over.
+HEADLINE = (
+    ("spheres, 15 features, 10 % wrong", "spheres", {"N": 1000, "d": 15, "rate": 0.1, "M": 100}),
+    ("the same, 40 % wrong", "spheres", {"N": 1000, "d": 15, "rate": 0.4, "M": 100}),
+    ("spheres, 80 features, 10 % wrong", "spheres", {"N": 1000, "d": 80, "rate": 0.1, "M": 100}),
+    ("digits, 40 % mirrored", "digits", {"kind": "mirror", "rate": 0.4, "M": 100}),
+    ("digits, 10 % at random", "digits", {"kind": "uniform", "rate": 0.1, "M": 100}),
+    *(
+        (f"tables, {100 * rate:.0f} % wrong", "tabular", {"rate": rate, "validation": "clean"})
+        for rate in (0.05, 0.1, 0.2)
+    ),
+)
+HEADLINE_METHODS = ("T", "cleanlab", "Data-OOB", "AUM", "KNN-Shapley", "S_n", "S_c")
 
 
 class Table(NamedTuple):
@@ -201,6 +215,34 @@ def label(configuration: dict) -> str:
     return ", ".join(f"{name}={value}" for name, value in configuration.items())
 
 
+def headline(folder: Path) -> str:
+    """Return F1 / average precision of every method in a few lines, as a table of reStructuredText.
+
+    A mean over several sets is that of the means over the seeds, over sets that all methods have judged.
+    """
+    rows = [["F1 / average precision", "floor", *HEADLINE_METHODS]]
+    for name, document, chosen in HEADLINE:
+        values = Values(json.loads((folder / f"{document}.json").read_text())["runs"])
+        members = [
+            c
+            for c in values.configurations
+            if chosen.items() <= c.items() and all(values.of(c, m, "f1") for m in HEADLINE_METHODS)
+        ]
+        if not members:
+            continue
+        means = [
+            [np.mean([mean_of(values, c, method, metric) for c in members]) for metric in ("f1", "average_precision")]
+            for method in HEADLINE_METHODS
+        ]
+        floor = np.mean([values.floor(c) for c in members])
+        name = f"{len(members)} {name}" if len(members) > 1 else name
+        rows.append([name, f"{floor:.2f}", *(f"{f1:.2f} / {ap:.2f}" for f1, ap in means)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rule = "  ".join("=" * width for width in widths)
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([rule, lines[0], rule, *lines[1:], rule]) + "\n"
+
+
 # --- as text and as rst -----------------------------------------------------------------------------------------------
 
 
@@ -252,11 +294,14 @@ def provenance(document: dict) -> list[str]:
 
 def draw(document: dict, folder: Path) -> list[str]:
     """Draw the figures that a document asks for; return the names of their files."""
+    import matplotlib
+
     values, names = Values(document["runs"]), []
     for n, spec in enumerate(document["figures"]):
         figure = lines_figure(values, spec) if "x" in spec else threshold_figure(values)
         names.append(f"{document['name']}_{n}.svg")
-        figure.savefig(folder / names[-1], metadata={"Date": None})
+        with matplotlib.rc_context({"svg.hashsalt": names[-1]}):  # the same file from the same numbers
+            figure.savefig(folder / names[-1], metadata={"Date": None})
     return names
 
 
@@ -325,6 +370,8 @@ def main(arguments: list[str] | None = None) -> int:
             figures = draw(document, options.folder)
             path.with_suffix(".rst").write_text(as_rst(document, figures))
             print(f"wrote {path.with_suffix('.rst')}", file=sys.stderr)
+    if all((options.folder / f"{name}.json").exists() for _, name, _ in HEADLINE):
+        (options.folder / "headline.inc").write_text(headline(options.folder))
     return 0
 
 

@@ -331,9 +331,9 @@ class Regression(Task):
         return members, held_out, say, mixed(members, say)
 
     def rightness(self, opinion, targets, clean_folds):
-        of_folds = enumerate(zip(opinion.losses, opinion.swapped_losses, strict=True))
         known = [opinion.clean_losses[_of_other_folds(clean_folds, fold)] for fold in range(len(opinion.losses))]
-        return np.stack([1 - suspicion_by_loss(losses, known[fold], swapped) for fold, (losses, swapped) in of_folds])
+        of_folds = zip(opinion.losses, known, opinion.swapped_losses, strict=True)
+        return np.stack([1 - suspicion_by_loss(*losses) for losses in of_folds])
 
     def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
         opinion = panel.blended

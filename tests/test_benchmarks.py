@@ -470,3 +470,32 @@ def test_memory_of_a_process_and_its_children_is_watched():
     watch.join(timeout=10)
     assert 100 < watch.mb < 200
     assert 50 < watch.mb_worker < 100
+
+
+def test_headline_is_that_of_the_results():
+    """In the file that the documentation includes, and in the README."""
+    if not (FOLDER / "results" / "headline.inc").exists():
+        pytest.skip("there are no results")
+    text = render.headline(FOLDER / "results")
+    assert (FOLDER / "results" / "headline.inc").read_text() == text
+    assert text in (FOLDER.parent / "README.rst").read_text()
+
+
+def test_headline_takes_sets_that_all_have_judged(tmp_path):
+    def runs(configuration, f1, methods):
+        found = {"f1": f1, "average_precision": 1.0, "floor": 0.18}
+        return [
+            dict(configuration=configuration, seed=seed, method=m, metrics={m: found | {"f1": f1 + 0.02 * seed}})
+            for m in methods
+            for seed in (0, 1)
+        ]
+
+    every, most = render.HEADLINE_METHODS, render.HEADLINE_METHODS[:-1]
+    tables = [dict(set=name, rate=0.1, validation="clean") for name in "abc"]
+    of_tables = runs(tables[0], 0.5, every) + runs(tables[1], 0.7, every) + runs(tables[2], 0.9, most)
+    documents = {"tabular": of_tables, "digits": runs(dict(kind="mirror", rate=0.4, M=100), 0.3, every), "spheres": []}
+    for name, found in documents.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"runs": found}))
+    lines = render.headline(tmp_path).splitlines()[3:-1]
+    assert [line.split("  ")[0] for line in lines] == ["digits, 40 % mirrored", "2 tables, 10 % wrong"]
+    assert lines[0].count("0.31 / 1.00") == lines[1].count("0.61 / 1.00") == len(every)
