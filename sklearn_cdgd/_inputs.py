@@ -132,6 +132,11 @@ def concatenate_rows(first, mask: np.ndarray, second, second_mask: np.ndarray):
     return csr_array(vstack([first, second])) if issparse(first) else np.concatenate([first, second])
 
 
+def as_vectors(X):
+    """Return checked rows as vectors in memory."""
+    return X if issparse(X) else X[:].reshape(len(X), -1)
+
+
 def rows_at_once(X, limit: int) -> int:
     """Return how many rows may be dense at a time: `limit`, or fewer if they are sparse and wide."""
     return min(limit, max(1, _DENSE_NUMBERS // max(1, X.shape[1]))) if issparse(X) else limit

@@ -20,7 +20,7 @@ from torch import nn
 
 from ._callbacks import fit_to_data, schedule_of, warn_of_what_is_lost
 from ._default_network import DefaultNetwork
-from ._inputs import rows_at_once, tensor_of_rows
+from ._inputs import as_vectors, rows_at_once, tensor_of_rows
 from ._modules import (
     Called,
     LazyModule,
@@ -218,14 +218,24 @@ class Network:
 
     def features(self, X):
         """Return rows as vectors whose distances mean something: as the default network scales them, or as they are."""
-        if issparse(X):
-            return X
         module = self._net.module_
-        if not isinstance(module, DefaultNetwork):
-            return X.reshape(len(X), -1)
+        if issparse(X) or not isinstance(module, DefaultNetwork):
+            return as_vectors(X)
         rows = tensor_of_rows(X, self._dtype, self.device)
         with torch.no_grad():
             return torch.cat([module.scaled(rows(chunk)) for chunk in _chunks(X)]).cpu().numpy()
+
+    @property
+    def weighs_predictions(self) -> bool:
+        """Whether predictions of other models can be held against targets: a regressor's can, by the criterion."""
+        own = isinstance(self._net, NeuralNetRegressor) and type(self._net).get_loss is NeuralNetRegressor.get_loss
+        return own or self.n_classes is not None
+
+    def prediction_losses(self, predictions: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the loss of every row by the criterion of the net, had it predicted this."""
+        predictions, targets = (to_tensor(self._for_net(values), self.device) for values in (predictions, targets))
+        with torch.no_grad():
+            return self._net.criterion_(predictions, targets).flatten(1).mean(1).cpu().numpy().astype(np.float64)
 
     def answers(self, state: State, X) -> np.ndarray:
         """Return what the trained state says of every row: class probabilities, or predictions."""

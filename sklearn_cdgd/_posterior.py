@@ -17,6 +17,10 @@ from sklearn.isotonic import IsotonicRegression
 _LEAST = 1e-4
 # Candidates this many standard errors behind the best in held-out loss keep a say of exp(-1).
 _PATIENCE = 2 / 3
+# What the fit to noisy labels counts for, beside that to clean ones: noise that follows the rows can be fitted too.
+_HEED = 0.5
+# How noisy labels are explained is seen by so many rows, fewer where there are many classes, so that it costs little.
+_FIT_ROWS, _FIT_NUMBERS = (250, 1000), 20_000
 # What one unit of alpha takes from the logarithm of a loss, where there are no labels.
 _ALPHA_LOG_LOSS = 0.3
 
@@ -83,40 +87,57 @@ def log_losses(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return -np.log(probabilities[np.arange(len(targets)), targets].clip(_LEAST))
 
 
-_FIT_ROWS = 1000
+def marginal_losses(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """Return how badly probabilities of true labels explain the labels that were given, some of which are wrong.
 
+    A thousand noisy rows tell more of a witness than twenty clean ones do, once the noise is allowed for.
 
-def marginal_losses(probabilities, given):
-    """Return minus the log-likelihood of given labels, at the noise that makes them most likely."""
-    some = slice(None, None, -(-len(given) // _FIT_ROWS))
-    probabilities, given = probabilities[some], given[some]
+    Parameters
+    ----------
+    probabilities : ndarray of shape (n_rows, n_classes)
+        Of the true class, by networks that did not see the given label.
+    given : ndarray of shape (n_rows,)
+
+    Returns
+    -------
+    losses : ndarray of shape (n_chosen,)
+        Minus the log-likelihood of some of the labels, at the noise that makes them most likely.
+    """
+    n_rows, n_classes = probabilities.shape
+    step = -(-n_rows // np.clip(_FIT_NUMBERS // n_classes, *_FIT_ROWS))
+    probabilities, given = probabilities[::step].clip(_LEAST**2), given[::step]
     transition = noise_transition(probabilities, given, n_iter=20)
-    return -np.log((probabilities.clip(_LEAST**2) * transition[:, given].T).sum(axis=1))
+    return -np.log((probabilities * transition.T[given]).sum(axis=1))
 
 
-def shares(held_out_losses: np.ndarray, fits=None) -> np.ndarray:
+def shares(clean_losses: np.ndarray, noisy_losses: np.ndarray | None = None) -> np.ndarray:
     """Return how much of the say each kind of network has.
 
     Parameters
     ----------
-    held_out_losses : ndarray of shape (n_kinds, n_clean)
-        Losses of clean rows that the networks were not trained on.
+    clean_losses : ndarray of shape (n_kinds, n_clean)
+        Of clean rows that the networks were not trained on.
+    noisy_losses : ndarray of shape (n_kinds, n_noisy) or None, default=None
+        Of noisy rows; see :func:`marginal_losses`.
 
     Returns
     -------
     shares : ndarray of shape (n_kinds,)
         Positive, with sum 1. They fall with the distance to the best kind, measured in standard errors of the paired
-        difference: what a small clean set cannot tell apart is averaged.
+        difference: what few rows cannot tell apart is averaged.
     """
-    logs = 0.0
-    for losses in (held_out_losses, fits):
-        if losses is None:
-            continue
-        behind = losses - losses[losses.mean(axis=1).argmin()]
-        error = behind.std(axis=1) / np.sqrt(behind.shape[1])
-        logs = logs - behind.mean(axis=1) / (_PATIENCE * error + 1e-12)
-    weights = np.exp(logs - np.max(logs))
+    logs = _standing(clean_losses)
+    if noisy_losses is not None:
+        logs = logs + _HEED * _standing(noisy_losses)
+    weights = np.exp(logs - logs.max())
     return weights / weights.sum()
+
+
+def _standing(losses: np.ndarray) -> np.ndarray:
+    """Return 0 for the best kind, and the less the farther another is behind."""
+    behind = losses - losses[losses.mean(axis=1).argmin()]
+    error = behind.std(axis=1) / np.sqrt(behind.shape[1])
+    return -behind.mean(axis=1) / (_PATIENCE * error + 1e-12)
 
 
 def sharpened(probabilities: np.ndarray, power: float) -> np.ndarray:
@@ -126,16 +147,28 @@ def sharpened(probabilities: np.ndarray, power: float) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def calibrating_power(probabilities: np.ndarray, targets: np.ndarray, noisy=None, given=None) -> float:
-    """Return the power that makes probabilities of held-out clean rows fit their labels best.
+def calibrating_power(probabilities: np.ndarray, targets: np.ndarray, of_noisy=None, given=None) -> float:
+    """Return the power that makes probabilities of held-out rows fit their labels best.
 
     A prior that is worth a few rows keeps it near 1, so that five rows do not decide.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (n_clean, n_classes)
+    targets : ndarray of shape (n_clean,)
+    of_noisy : ndarray of shape (n_noisy, n_classes) or None, default=None
+        The same for rows whose labels may be wrong; see :func:`marginal_losses`.
+    given : ndarray of shape (n_noisy,) or None, default=None
+
+    Returns
+    -------
+    power : float
     """
 
     def objective(log_power):
-        losses = log_losses(sharpened(probabilities, np.exp(log_power)), targets)
-        fit = 0.0 if noisy is None else marginal_losses(sharpened(noisy, np.exp(log_power)), given).sum()
-        return losses.sum() + fit + 2 * log_power**2
+        power = np.exp(log_power)
+        loss = log_losses(sharpened(probabilities, power), targets).sum() + 2 * log_power**2
+        return loss if of_noisy is None else loss + _HEED * marginal_losses(sharpened(of_noisy, power), given).sum()
 
     return float(np.exp(minimize_scalar(objective, bounds=(-1.5, 2.5), method="bounded", options={"xatol": 0.02}).x))
 
@@ -161,19 +194,24 @@ def noise_transition(probabilities: np.ndarray, given: np.ndarray, log_odds=0.0,
         noise of the rarer classes.
     """
     n_rows, n_classes = probabilities.shape
+    probabilities = probabilities.clip(_LEAST**2)
     # Two rows' worth of belief per class, most of it in labels being right.
     prior = 1.6 * np.eye(n_classes) + 0.2 / n_classes
-    given_as_columns = np.eye(n_classes)[given]
+    is_given = np.eye(n_classes)[given]
+    # The evidence makes the given label of a row more probable, whatever the rates.
+    weights = probabilities * np.where(is_given, np.exp(np.clip(log_odds, -50, 50))[..., None], 1.0)
 
     def fitted(shared: bool):
         transition = prior / prior.sum(axis=1, keepdims=True)
         for _ in range(n_iter):
-            joint = posterior(probabilities, given, transition, log_odds).T @ given_as_columns + prior
+            joint = weights * transition.T[given]
+            joint /= joint.sum(axis=1, keepdims=True)
+            joint = joint.T @ is_given + prior
             if shared:
                 rate = 1 - np.trace(joint) / joint.sum()
                 joint = np.where(np.eye(n_classes, dtype=bool), 1 - rate, rate / (n_classes - 1))
             transition = joint / joint.sum(axis=1, keepdims=True)
-        return transition, np.log((probabilities.clip(_LEAST**2) * transition[:, given].T).sum(axis=1)).sum(), joint
+        return transition, np.log((probabilities * transition.T[given]).sum(axis=1)).sum(), joint
 
     (one_rate, shared_fit, _), (transition, own_fit, joint) = fitted(shared=True), fitted(shared=False)
     # A rate counts where it stands for a row or more; each has to pay its way, four times as dearly as in the BIC.

@@ -78,6 +78,25 @@ class Conclusion(NamedTuple):
     panel: Panel | None = None
 
 
+class Grounds(NamedTuple):
+    """What decides how much each opinion has to say, and how it is calibrated.
+
+    Attributes
+    ----------
+    clean_targets : ndarray of shape (n_clean,)
+    known : bool array of shape (n_clean,)
+        The clean rows that decide.
+    targets : ndarray of shape (n_noisy,)
+    folds : list of int
+        The clean folds of which the networks that do not know them are asked about the noisy rows.
+    """
+
+    clean_targets: np.ndarray
+    known: np.ndarray
+    targets: np.ndarray
+    folds: list[int]
+
+
 class Task(ABC):
     """How targets are checked and encoded, and what the answers of a network say of them.
 
@@ -116,23 +135,22 @@ class Task(ABC):
     def scores(self, targets, answers, losses, limit) -> np.ndarray:
         """Return how well the answers agree with the targets, in [0, 1]."""
 
-    def convene(self, opinions: dict[tuple[str, str], Opinion], clean_targets, clean_folds, targets) -> Panel:
-        """Blend opinions: each contributes by how it does on the clean rows."""
-        members, held_out, say, blended = self._weighed(
-            opinions, clean_targets, np.ones(len(clean_targets), dtype=bool), targets, slice(None)
-        )
+    def convene(self, opinions: dict[tuple[str, str], Opinion], targets, clean_targets, clean_folds) -> Panel:
+        """Blend opinions: each contributes by how it does on the clean rows, and by how it explains the noisy ones."""
+        folds, known = [*range(clean_folds.max() + 1)], np.ones(len(clean_targets), dtype=bool)
+        members, held_out, say, blended = self._weighed(opinions, Grounds(clean_targets, known, targets, folds))
         compared = {name: np.empty_like(getattr(blended, name)) for name in _COMPARED}
-        for fold in range(clean_folds.max() + 1):
-            own = clean_folds == fold
-            of_others = self._weighed(opinions, clean_targets, _of_other_folds(clean_folds, fold), targets, [fold])[-1]
+        for fold in folds:
+            own, others = clean_folds == fold, _of_other_folds(clean_folds, fold)
+            of_others = self._weighed(opinions, Grounds(clean_targets, others, targets, [fold]))[-1]
             for name, values in compared.items():
                 rows = own if name.startswith("lone") else fold
                 values[rows] = getattr(of_others, name)[rows]
         return Panel(tuple(opinions), members, held_out, say, blended, blended._replace(**compared))
 
     @abstractmethod
-    def _weighed(self, opinions, clean_targets, known, targets, folds) -> tuple[list[Opinion], np.ndarray, np.ndarray, Opinion]:
-        """Return opinions, their losses and shares, and their blend, by how they do on the clean rows in `known`."""
+    def _weighed(self, opinions, grounds: Grounds) -> tuple[list[Opinion], np.ndarray, np.ndarray, Opinion]:
+        """Return opinions, their losses on clean rows, their shares, and their blend."""
 
     @abstractmethod
     def rightness(self, opinion: Opinion, targets, clean_folds) -> np.ndarray:
@@ -214,12 +232,12 @@ class Classification(Task):
     def scores(self, targets, answers, losses, limit):
         return _of_targets(answers, targets)
 
-    def _weighed(self, opinions, clean_targets, known, targets, folds):
-        sharp = [_sharpened(opinion, clean_targets, known, targets, folds) for opinion in opinions.values()]
-        held_out = np.stack([log_losses(opinion.clean_answers, clean_targets) for opinion in sharp])
-        fits = np.stack([marginal_losses(opinion.answers[folds].mean(axis=0), targets) for opinion in sharp])
-        say = shares(held_out[:, known], fits)
-        return sharp, held_out, say, _sharpened(mixed(sharp, say), clean_targets, known, targets, folds)
+    def _weighed(self, opinions, grounds):
+        sharp = [_sharpened(opinion, grounds) for opinion in opinions.values()]
+        held_out = np.stack([log_losses(opinion.clean_answers, grounds.clean_targets) for opinion in sharp])
+        of_noisy = np.stack([marginal_losses(_said(opinion, grounds), grounds.targets) for opinion in sharp])
+        say = shares(held_out[:, grounds.known], of_noisy)
+        return sharp, held_out, say, _sharpened(mixed(sharp, say), grounds)
 
     def rightness(self, opinion, targets, clean_folds):
         return np.stack(
@@ -324,10 +342,10 @@ class Regression(Task):
     def scores(self, targets, answers, losses, limit):
         return expit((limit - losses) / max(abs(limit), np.finfo(float).tiny))
 
-    def _weighed(self, opinions, clean_targets, known, targets, folds):
+    def _weighed(self, opinions, grounds):
         members = [*opinions.values()]
         held_out = np.stack([opinion.clean_losses for opinion in members])
-        say = shares(held_out[:, known])
+        say = shares(held_out[:, grounds.known])
         return members, held_out, say, mixed(members, say)
 
     def rightness(self, opinion, targets, clean_folds):
@@ -398,8 +416,15 @@ def _frequency(panel: Panel, flagged: list) -> np.ndarray | None:
     return panel.shares @ np.mean(flagged, axis=1) if panel.opinions else None
 
 
-def _sharpened(opinion: Opinion, clean_targets, known, targets, folds) -> Opinion:
-    power = calibrating_power(opinion.clean_answers[known], clean_targets[known], opinion.answers[folds].mean(axis=0), targets)
+def _said(opinion: Opinion, grounds: Grounds) -> np.ndarray:
+    """Return what is said of the noisy rows by those that decide."""
+    return opinion.answers[grounds.folds].mean(axis=0)
+
+
+def _sharpened(opinion: Opinion, grounds: Grounds) -> Opinion:
+    known = grounds.known
+    clean = opinion.clean_answers[known], grounds.clean_targets[known]
+    power = calibrating_power(*clean, _said(opinion, grounds), grounds.targets)
     fields = ("answers", "clean_answers", "lone_answers")
     return opinion._replace(**{name: sharpened(getattr(opinion, name), power) for name in fields})
 

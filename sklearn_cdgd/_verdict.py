@@ -6,15 +6,14 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 
-from ._inputs import chosen_rows, concatenate_rows
+from ._inputs import as_vectors, chosen_rows, concatenate_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
 from ._posterior import Opinion, Panel, log_losses
 from ._task import Conclusion, Task
 from ._trainer import Trainer
-from ._trees import probabilities_by_trees
+from ._trees import answers_by_trees
 from ._unroll import State
 from ._workers import Workers
 
@@ -23,7 +22,8 @@ _HEAVIER = 10
 # Folds in which the judging networks are kept from clean rows where alpha is learnt from all of them.
 CLEAN_FOLDS = 3
 # Networks are asked after these parts of their training: on hard data the best of them has only begun to learn.
-_PARTS = {"a ninth of the training": 1 / 9, "a third": 1 / 3, "all of it": 1.0}
+_WHOLE = "all of it"
+_PARTS = {"a ninth of the training": 1 / 9, "a third": 1 / 3, _WHOLE: 1.0}
 
 
 class Verdict(NamedTuple):
@@ -92,26 +92,24 @@ class Court:
         return self._collected(splits, weights.shape, self.workers(_judgement, jobs))
 
     def opinion_of_trees(self, splits: list[Split], weights: np.ndarray) -> Opinion:
-        """Grow a forest for every split, and collect what it says; see :meth:`opinions`."""
-        jobs = [(split, weights[split.fold], next(self.seeds)) for split in splits]
+        """Grow a forest for every split, on its noisy rows with their weights and its clean rows; see `opinions`."""
+        jobs = [(split, weights[split.fold], next(self.seeds), self._swapped(split)) for split in splits]
         (opinion,) = self._collected(splits, weights.shape, self.workers(_judgement_of_trees, jobs))
         return opinion
 
-    def _collected(self, splits, shape, all_heard) -> list[Opinion]:
-        """Return an opinion for every part of what was heard for each split."""
-        n_clean, n_parts = len(splits[0].clean_judged), len(all_heard[0])
-        tallies = [[_Tally(shape) for shape in (shape, (n_clean,), (n_clean,))] for _ in range(n_parts)]
-        swapped = np.zeros((n_parts, *shape))
-        for split, heard in zip(splits, all_heard, strict=True):
-            for n, ((of_noisy, of_clean, of_swapped), (noisy, clean, lone)) in enumerate(
-                zip(heard, tallies, strict=True)
-            ):
+    def _collected(self, splits: list[Split], shape: tuple[int, int], judgements) -> list[Opinion]:
+        """Return an opinion for every part of the training, given what was heard for each split."""
+        n_clean, opinions = len(splits[0].clean_judged), []
+        for of_part in zip(*judgements, strict=True):
+            noisy, clean, lone = (_Tally(n) for n in (shape, (n_clean,), (n_clean,)))
+            swapped = np.zeros(shape)
+            for split, (of_noisy, of_clean, of_swapped) in zip(splits, of_part, strict=True):
                 noisy.add((split.fold, split.judged), *of_noisy)
                 clean.add(split.clean_judged, *of_clean)
                 lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
-                swapped[n, split.fold, split.judged] += of_swapped / self.n_judges
-        means = (itertools.chain.from_iterable(tally.means() for tally in of_part) for of_part in tallies)
-        return [Opinion(*of_part, losses) for of_part, losses in zip(means, swapped, strict=True)]
+                swapped[split.fold, split.judged] += of_swapped
+            opinions.append(Opinion(*noisy.means(), *clean.means(), *lone.means(), swapped / noisy.counts))
+        return opinions
 
     def _swapped(self, split: Split) -> np.ndarray | None:
         return None if self.swapped is None else self.swapped[split.judged]
@@ -132,19 +130,23 @@ def _judgement(trainer: Trainer, split: Split, weights, clean_weight: float, see
     return heard
 
 
-def _judgement_of_trees(trainer: Trainer, split: Split, weights, seed: int) -> list[tuple]:
-    """Return what a forest says that was grown on the chosen rows: the same as :func:`_judgement`."""
-    (X, targets), (X_clean, clean_targets), n_classes = trainer.noisy, trainer.clean, trainer.network.n_classes
-    X_trained = concatenate_rows(X, split.trained, X_clean, split.clean_trained)
-    y_trained = np.concatenate([targets[split.trained], clean_targets[split.clean_trained]])
+def _judgement_of_trees(trainer: Trainer, split: Split, weights, seed: int, swapped) -> list[tuple]:
+    """Return what a forest says of the same rows, in the same form."""
+    (X, targets), (X_clean, clean_targets), network = trainer.noisy, trainer.clean, trainer.network
+    rows = as_vectors(concatenate_rows(X, split.trained, X_clean, split.clean_trained))
+    given = np.concatenate([targets[split.trained], clean_targets[split.clean_trained]])
     weights = np.concatenate([weights[split.trained], np.ones(split.clean_trained.sum())])
-    judged = [
-        (chosen_rows(of, rows), given[rows])
-        for of, given, rows in ((X, targets, split.judged), (X_clean, clean_targets, split.clean_judged))
+    judged = [as_vectors(chosen_rows(*chosen)) for chosen in ((X, split.judged), (X_clean, split.clean_judged))]
+    options = {"n_classes": network.n_classes, "seed": seed}
+    of_noisy, of_clean = answers_by_trees(rows, given, weights, judged, **options)
+    loss = log_losses if network.n_classes is not None else network.prediction_losses
+    return [
+        (
+            (of_noisy, loss(of_noisy, targets[split.judged])),
+            (of_clean, loss(of_clean, clean_targets[split.clean_judged])),
+            0.0 if swapped is None else loss(of_noisy, swapped),
+        )
     ]
-    flat = [rows.reshape(rows.shape[0], -1) if not issparse(rows) else rows for rows in (X_trained, *(r for r, _ in judged))]
-    said = probabilities_by_trees(flat[0], y_trained, weights, flat[1:], n_classes, seed)
-    return [(*((answers, log_losses(answers, given)) for answers, (_, given) in zip(said, judged, strict=True)), 0.0)]
 
 
 class _Tally:
@@ -237,17 +239,22 @@ def hear(
         ask("rows weighted by alpha, heavy clean rows", crossed, alphas, _HEAVIER * clean_weight)
         clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
         ask("clean rows alone", clean_only, ones, 1.0)
-    has_trees = task.n_classes is not None and network.compares_rows
+    compares = clean_weight > 0 and network.compares_rows
+    has_labels, has_trees = task.n_classes is not None, compares and network.weighs_predictions
+
+    def convened() -> Panel:
+        return task.convene(kinds, noisy[1], clean[1], clean_folds)
+
     if has_trees:
-        kinds["trees", "all of it"] = court.opinion_of_trees(crossed, alphas)
-    suggested = task.rightness(task.convene(kinds, clean[1], clean_folds, noisy[1]).compared, noisy[1], clean_folds)
+        kinds["trees, rows weighted by alpha", _WHOLE] = court.opinion_of_trees(crossed, alphas)
+    suggested = task.rightness(convened().compared, noisy[1], clean_folds)
     ask("rows weighted by what these say", crossed, suggested, clean_weight)
-    if task.n_classes is not None and clean_weight > 0 and network.compares_rows:
-        pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
-        kinds["nearest neighbours", "all of it"] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
     if has_trees:
-        kinds["trees of what these say", "all of it"] = court.opinion_of_trees(crossed, suggested)
-    return task.convene(kinds, clean[1], clean_folds, noisy[1])
+        kinds["trees, rows weighted by what these say", _WHOLE] = court.opinion_of_trees(crossed, suggested)
+    if compares and has_labels:
+        pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
+        kinds["nearest neighbours", _WHOLE] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
+    return convened()
 
 
 def judge_plainly(
