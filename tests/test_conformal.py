@@ -110,7 +110,7 @@ class TestComparison:
                 losses = np.zeros((3, 100)), np.zeros(21)
                 return Opinion(on_noisy, losses[0], on_clean, losses[1], on_clean, losses[1], losses[0])
 
-            panel = task.convene({(str(n), ""): witness() for n in range(8)}, clean, folds)
+            panel = task.convene({(str(n), ""): witness() for n in range(8)}, noisy, clean, folds)
             p_values = task.conclude(panel, noisy, clean, np.ones(100), None, folds).p_values
             below.append((p_values <= 0.2).mean())
         assert np.mean(below) <= 0.2 + 2 * np.std(below) / np.sqrt(60)
@@ -121,7 +121,7 @@ class TestComparison:
         of_noisy, of_clean = np.tile([0.6, 0.39, 0.01], (3, 90, 1)), np.tile([0.6, 0.39, 0.01], (60, 1))
         losses = np.zeros((3, 90)), np.zeros(60)
         opinion = Opinion(of_noisy, losses[0], of_clean, losses[1], of_clean, losses[1], losses[0])
-        panel = task.convene({("one", ""): opinion}, clean, folds)
+        panel = task.convene({("one", ""): opinion}, noisy, clean, folds)
         p_values = task.conclude(panel, noisy, clean, np.ones(90), None, folds).p_values
         assert (p_values[noisy == 2] == 1).all()
 

@@ -182,3 +182,41 @@ class TestPanel:
         transition = _posterior.noise_transition(probabilities, evenly)
         np.testing.assert_allclose(np.diag(transition), np.diag(transition)[0])
         assert transition[0, 0] == pytest.approx(0.9, abs=0.02)
+
+
+class TestNoisyLabels:
+    """Rows whose labels may be wrong tell witnesses apart, once the noise is allowed for."""
+
+    def test_the_witness_that_knows_more_explains_them_better(self, noisy):
+        probabilities, _, given = noisy
+        knows_nothing = np.tile(probabilities.mean(axis=0), (len(given), 1))
+        knows_half = (probabilities + knows_nothing) / 2
+        means = [_posterior.marginal_losses(p, given).mean() for p in (probabilities, knows_half, knows_nothing)]
+        assert means == sorted(means)
+
+    def test_the_truth_explains_them_as_well_as_their_own_distribution(self, noisy):
+        """A network that learnt how labels are mistaken, too, has no advantage over one that was not misled."""
+        probabilities, _, given = noisy
+        misled = _posterior.marginal_losses(probabilities @ TRANSITION, given).mean()
+        assert _posterior.marginal_losses(probabilities, given).mean() == pytest.approx(misled, abs=0.01)
+
+    @pytest.mark.parametrize("n_classes", [2, 200])
+    def test_many_rows_cost_no_more_than_some(self, n_classes):
+        probabilities = RNG.dirichlet(np.ones(n_classes), size=20_000)
+        losses = _posterior.marginal_losses(probabilities, drawn(probabilities, RNG))
+        assert len(losses) == (1000 if n_classes == 2 else 250)
+
+    @pytest.mark.parametrize("power", [0.5, 2.0])
+    def test_they_tell_how_sharp_probabilities_should_be(self, noisy, power):
+        probabilities, true, given = noisy
+        bent = _posterior.sharpened(probabilities, 1 / power)
+        of_clean = bent[:3], true[:3]
+        alone = _posterior.calibrating_power(*of_clean)
+        found = _posterior.calibrating_power(*of_clean, bent, given)
+        assert found == pytest.approx(power, rel=0.25)
+        assert abs(np.log(found / power)) < abs(np.log(alone / power))
+
+    def test_they_share_the_say_where_clean_rows_cannot(self):
+        clean, noisy = np.zeros((2, 5)), np.stack([RNG.rand(400), RNG.rand(400) + 0.1])
+        np.testing.assert_allclose(_posterior.shares(clean), 0.5)
+        assert _posterior.shares(clean, noisy)[0] > 0.9

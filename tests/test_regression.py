@@ -48,7 +48,7 @@ def test_where_every_row_is_better_flagged():
     rng, folds = np.random.RandomState(0), np.arange(50) % 3
     losses, clean = 2 * rng.exponential(size=(3, 200)), rng.exponential(size=50)
     opinion = Opinion(np.zeros((3, 200)), losses, np.zeros(50), clean, np.zeros(50), clean, losses)
-    panel = Regression().convene({("one", ""): opinion}, np.zeros(50), folds)
+    panel = Regression().convene({("one", ""): opinion}, np.zeros(200), np.zeros(50), folds)
     conclusion = Regression().conclude(panel, np.zeros(200), np.zeros(50), np.ones(200), None, folds)
     assert conclusion.limit > 0
     assert np.isfinite(conclusion.flag_frequency).all()
@@ -60,7 +60,7 @@ def test_losses_of_a_criterion_can_be_negative():
     losses, clean = np.tile(-2 * rng.random_sample(100), (3, 2)), -1 - rng.random_sample(50)
     alpha = np.repeat([0.0, 1.0], 100)
     opinion = Opinion(np.zeros((3, 200)), losses, np.zeros(50), clean, np.zeros(50), clean, losses + 5)
-    panel = Regression().convene({("one", ""): opinion}, np.zeros(50), folds)
+    panel = Regression().convene({("one", ""): opinion}, np.zeros(200), np.zeros(50), folds)
     conclusion = Regression().conclude(panel, np.zeros(200), np.zeros(50), alpha, None, folds)
     assert (conclusion.losses[:100] >= conclusion.losses[100:]).all()
     assert (conclusion.losses[:100] > conclusion.losses[100:]).mean() > 0.9
