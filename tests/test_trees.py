@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn.metrics import average_precision_score, r2_score
-from skorch import NeuralNet, NeuralNetRegressor
+from skorch import NeuralNet, NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
 from sklearn_cdgd import CorruptionDetector, NoisySetDetector, _trees, _verdict
@@ -80,7 +80,8 @@ def test_no_forest_judges_its_own_rows_or_knows_the_clean_fold(monkeypatch):
 
     monkeypatch.setattr(_verdict, "answers_by_trees", answers)
     data = [np.c_[of, RNG.randn(len(of), 2)] for of in (rows, clean_rows)]
-    CorruptionDetector(max_iter=1, cv=3, random_state=0).fit(data[0], rows % 2 == 0, data[1], clean_rows % 2 < 1)
+    net = NeuralNetClassifier(nn.Linear(3, 2), criterion=nn.CrossEntropyLoss, max_epochs=1, train_split=None, verbose=0)
+    CorruptionDetector(net, max_iter=1, cv=3, random_state=0).fit(data[0], rows % 2 == 0, data[1], clean_rows % 2 < 1)
     # Two forests for each pair of three noisy and three clean folds: one with alpha, one with the rest's suggestions.
     assert len(judged["noisy"]) == 2 * 3 * 3
     np.testing.assert_array_equal(np.sort(np.concatenate(judged["noisy"])), np.repeat(rows, 2 * 3))
