@@ -134,8 +134,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Whether ``alpha_`` is the mean over all outer steps, which keeps the clean set from being overfitted, or the
         alpha of the last one, as in the paper.
     cv : int or None, default=5
-        Folds for CDGD_T: a row is judged by networks trained without it, of several kinds, which share the say by how
-        they do on clean rows that they did not see; the given label is then weighed against the rate at which labels
+        Folds for CDGD_T: a row is judged by networks trained without it, of several kinds, and by other `witnesses`.
+        These share the say by how they do on clean rows that they did not see, and by how they explain the labels of
+        the noisy rows, errors allowed for; the given label is then weighed against the rate at which labels
         of each class turn into others. ``None``: by networks trained on all rows, which flag a row if they do not
         predict its label, as in the paper.
     n_judges : int, default=1
@@ -144,6 +145,12 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Weight of the whole clean set in the training of the judging networks, in units of the whole noisy set; some
         networks give it ten times as much, some train on the clean set alone. In minibatches no clean row weighs more
         than ten rows or a tenth of a batch. 0 leaves it out, as in the paper.
+    witnesses : {"all", "networks"}, default="all"
+        Who judges the rows: the networks, forests of trees and the nearest neighbours of a row, or the networks alone.
+        All of them find more wrong labels, above all where a few columns tell the label, and where the rows are few for
+        the network. A forest looks past noise in single columns, so of rows whose features are wrong, and not their
+        labels, the networks alone find more. With ``clean_weight=0`` or ``cv=None`` there are networks only, and for
+        integer rows that an embedding takes.
     clean_fraction : float, default=0.2
         Share of the rows that stand in for a clean set when ``fit`` is given none.
     compile : bool, default=False
@@ -278,6 +285,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         "cv": [None, Interval(Integral, 2, None, closed="left")],
         "n_judges": [Interval(Integral, 1, None, closed="left")],
         "clean_weight": [Interval(Real, 0, None, closed="left")],
+        "witnesses": [StrOptions({"all", "networks"})],
         "clean_fraction": [Interval(Real, 0, 1, closed="neither")],
         "compile": ["boolean"],
         "memory_budget": [None, Interval(Real, 0, None, closed="neither")],
@@ -311,6 +319,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         cv=5,
         n_judges=1,
         clean_weight=0.3,
+        witnesses="all",
         clean_fraction=0.2,
         compile=False,
         memory_budget=None,
@@ -340,6 +349,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self.cv = cv
         self.n_judges = n_judges
         self.clean_weight = clean_weight
+        self.witnesses = witnesses
         self.clean_fraction = clean_fraction
         self.compile = compile
         self.memory_budget = memory_budget

@@ -31,6 +31,7 @@ class Settings(NamedTuple):
     clean_cv: int | None
     n_judges: int
     clean_weight: float
+    witnesses: str = "all"
     verbose: int = 0
 
     def alphas(self, state: OuterState) -> np.ndarray:
@@ -165,6 +166,7 @@ def hear_all(
         clean_folds=folds.clean,
         clean_weight=settings.clean_weight,
         n_judges=settings.n_judges,
+        witnesses=settings.witnesses,
         seed=seed,
     )
     return panel, evidence

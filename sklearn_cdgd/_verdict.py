@@ -182,6 +182,7 @@ def hear(
     noisy_folds: np.ndarray,
     clean_weight: float,
     n_judges: int,
+    witnesses: str,
     seed: int,
 ) -> Panel:
     """Train networks on the alpha-weighted noisy rows, joined by the clean rows, and hear what they say of every row.
@@ -206,6 +207,8 @@ def hear(
         Weight of the whole clean set in the training, in units of the whole noisy set; 0 leaves the clean rows out.
     n_judges : int
         Networks per pair of folds, each from its own initialisation.
+    witnesses : {"all", "networks"}
+        Whether forests and nearest neighbours are heard too.
     seed : int
 
     Returns
@@ -239,7 +242,7 @@ def hear(
         ask("rows weighted by alpha, heavy clean rows", crossed, alphas, _HEAVIER * clean_weight)
         clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
         ask("clean rows alone", clean_only, ones, 1.0)
-    compares = clean_weight > 0 and network.compares_rows
+    compares = witnesses == "all" and clean_weight > 0 and network.compares_rows
     has_labels, has_trees = task.n_classes is not None, compares and network.weighs_predictions
 
     def convened() -> Panel:

@@ -137,9 +137,9 @@ def test_wrong_features_with_right_labels(seed):
     X_noisy, is_corrupted = corrupt_features(X, RATE, random_state=seed)
     ap = {}
     for cls in (CorruptionDetector, NoisySetDetector, CleanSetDetector):
-        detector = (functools.partial(quick, n_judges=2) if cls is CorruptionDetector else cls)(random_state=seed).fit(
-            X_noisy, y, X_clean, y_clean
-        )
+        detector = (functools.partial(quick, n_judges=2, witnesses="networks") if cls is CorruptionDetector else cls)(
+            random_state=seed
+        ).fit(X_noisy, y, X_clean, y_clean)
         ap[cls.__name__] = average_precision_score(is_corrupted, detector.loss_)
     print(ap)
     assert ap["CorruptionDetector"] > max(ap["NoisySetDetector"], ap["CleanSetDetector"])

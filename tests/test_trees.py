@@ -126,3 +126,13 @@ def test_trees_have_the_say_where_networks_cannot_learn():
     without = NoisySetDetector(random_state=0).fit(X[15:], y_noisy, X[:15], y[:15]).decision_function()
     by_trees, by_network = (average_precision_score(is_corrupted, of) for of in (detector.loss_, -without))
     assert by_trees > by_network + 0.2
+
+
+@pytest.mark.parametrize(("witnesses", "n_others"), [("all", 3), ("networks", 0)])
+def test_who_is_heard(witnesses, n_others):
+    net = NeuralNetClassifier(nn.Linear(4, 2), criterion=nn.CrossEntropyLoss, max_epochs=1, train_split=None, verbose=0)
+    y = 1 * IS_RIGHT
+    detector = CorruptionDetector(net, max_iter=1, cv=2, witnesses=witnesses, random_state=0)
+    report = detector.fit(X[:100], y[:100], X[100:120], y[100:120]).report()
+    assert sum(name.startswith(("trees", "nearest")) for name, _ in detector._panel.names) == n_others
+    assert ("trees" in report) == (n_others > 0)
