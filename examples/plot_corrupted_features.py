@@ -32,8 +32,8 @@ X_noisy, is_corrupted = corrupt_features(X, 0.3, kind="noise", random_state=0)
 # ---------
 # The baselines train on one of the two sets alone: ``NoisySetDetector`` learns the noise along with the digits,
 # ``CleanSetDetector`` has a hundred digits to learn from. All three rank rows by how badly the given label fits.
-# ``witnesses="networks"`` leaves out forests, which look past the noise and read the digit: good where labels are wrong,
-# but here we want to know of the noise.
+# ``witnesses="networks"`` leaves out forests, which look past the noise and read the digit: good where labels are
+# wrong, but here we want to know of the noise.
 
 detectors = {
     "CorruptionDetector": CorruptionDetector(max_iter=8, witnesses="networks", random_state=0),
