@@ -50,11 +50,11 @@ def report_of(
         found = f"{recall:.0%} of all wrong rows are among them"
         lines.append(f"  To be expected: {precision:.0%} of them are wrong, {found}.")
     tosses = ((flag_frequency > _TOSS[0]) & (flag_frequency < _TOSS[1])).sum()
-    lines.append(f"  {tosses:,} rows are coin tosses: networks disagree on them (flag_frequency_).")
+    lines.append(f"  {tosses:,} rows are coin tosses: witnesses disagree on them (flag_frequency_).")
     lines += ["", "Noise", f"  About {1 - rightness.mean():.1%} of the rows seem to be wrong."]
     if transition is not None:
         lines += _noise_lines(transition, [str(label) for label in classes.tolist()])
-    lines += ["", "Networks, by clean rows that they did not see: mean loss, share of the say"]
+    lines += ["", "Witnesses: mean loss on clean rows that they did not see, share of the say"]
     kinds = list(dict.fromkeys(kind for kind, _ in panel.names))
     width = max(map(len, kinds))
     for kind in kinds:

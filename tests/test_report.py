@@ -139,7 +139,7 @@ class TestWords:
         """With the loss where its training was best, and all of its say."""
         held_out = {("weighted", EARLY): [0.25, 0.75], ("weighted", LATE): [2, 2], (CLEAN_ALONE, LATE): [1, 3]}
         lines = report(panel=panel_of(held_out, np.array([0.5, 0.25, 0.25]))).splitlines()
-        start = lines.index("Networks, by clean rows that they did not see: mean loss, share of the say")
+        start = lines.index("Witnesses: mean loss on clean rows that they did not see, share of the say")
         assert [line.split() for line in lines[start + 1 : start + 4]] == [
             ["weighted", "0.500", "75%"],
             [*CLEAN_ALONE.split(), "2.000", "25%"],
