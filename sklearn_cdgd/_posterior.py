@@ -17,8 +17,9 @@ from sklearn.isotonic import IsotonicRegression
 _LEAST = 1e-4
 # Candidates this many standard errors behind the best in held-out loss keep a say of exp(-1).
 _PATIENCE = 2 / 3
-# What the fit to noisy labels counts for, beside that to clean ones: noise that follows the rows can be fitted too.
-_HEED = 0.5
+# What the fit to a noisy label counts for, beside that to a clean one. They are many, and they favour a witness who was
+# taught by them, wrong ones included.
+_HEED = 0.1
 # How noisy labels are explained is seen by so many rows, fewer where there are many classes, so that it costs little.
 _FIT_ROWS, _FIT_NUMBERS = (250, 1000), 20_000
 # What one unit of alpha takes from the logarithm of a loss, where there are no labels.

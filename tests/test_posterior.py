@@ -217,6 +217,6 @@ class TestNoisyLabels:
         assert abs(np.log(found / power)) < abs(np.log(alone / power))
 
     def test_they_share_the_say_where_clean_rows_cannot(self):
-        clean, noisy = np.zeros((2, 5)), np.stack([RNG.rand(400), RNG.rand(400) + 0.1])
+        clean, noisy = np.zeros((2, 5)), np.stack([RNG.rand(400), RNG.rand(400) + 0.3])
         np.testing.assert_allclose(_posterior.shares(clean), 0.5)
         assert _posterior.shares(clean, noisy)[0] > 0.9
