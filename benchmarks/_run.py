@@ -263,11 +263,12 @@ def judge(task: Task, method: str, seed: int) -> dict[str, Verdict]:
 def settings_of(method: str, task: Task) -> str:
     """Return what a run depends on beside its configuration, so that new defaults are run anew.
 
-    Changes of code are not seen: ``--fresh`` is for those.
+    On which device it ran is no part of it. Changes of code are not seen: ``--fresh`` is for those.
     """
     is_ours = method == "CDGD"
     net = ((is_ours and task.own_net_of) or task.net_of)(2)
-    found = {} if net is None else {f"net__{name}": value for name, value in net.get_params().items()}
+    options = {} if net is None else net.get_params()
+    found = {f"net__{name}": value for name, value in options.items() if name != "device"}
     if is_ours:
         parameters = sklearn_cdgd.CorruptionDetector(**task.options).get_params()
         found |= {name: value for name, value in parameters.items() if name not in ("net", "method")}

@@ -55,13 +55,14 @@ class Perceptron(nn.Module):
         return self.layers(X - 0.1307)
 
 
-def net_of(n_hidden: int, **training):
+def net_of(n_hidden: int, device: str = "cpu", **training):
     return lambda n_outputs: NeuralNetClassifier(
         Perceptron,
         module__n_hidden=n_hidden,
         module__n_outputs=n_outputs,
         criterion=nn.CrossEntropyLoss,
         optimizer__momentum=0.9,
+        device=device,
         train_split=None,
         verbose=0,
         **training,
@@ -85,7 +86,8 @@ def make_task(configuration: dict, seed: int, options) -> Task:
     is_polluted = np.zeros(n, dtype=bool)
     is_polluted[rng.choice(n, n // 2, replace=False)] = True
     y_noisy = np.where(is_polluted, rng.randint(0, 10, n), y[noisy])
-    own = dict(network=net_of(**NETWORKS[configuration["network"]]), linear=configuration["network"] == "linear")
+    network = net_of(device=options.device, **NETWORKS[configuration["network"]])
+    own = dict(network=network, linear=configuration["network"] == "linear")
     return Task(
         (X[noisy], y_noisy),
         (X[clean], y[clean]),
@@ -142,6 +144,7 @@ BENCHMARK = Benchmark(
         "F1 / average precision of mislabelled rows": ("f1", "average_precision"),
     },
     compare=("f1_kept", "f1", "average_precision", "accuracy_kept_and_clean"),
+    arguments=lambda parser: parser.add_argument("--device", default="cpu", help="of torch; default: cpu"),
 )
 
 if __name__ == "__main__":

@@ -331,7 +331,7 @@ class _ReverseSweep:
         if rows is None:
             self.grad += share
         else:
-            self.grad.index_add_(0, rows, share)
+            self.grad.index_add_(0, rows.to(self.grad.device), share)
 
 
 class _States:

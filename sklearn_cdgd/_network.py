@@ -37,6 +37,8 @@ from ._unroll import BatchPlan, Problem, State, inner_step
 
 # Rows per forward pass where nothing is differentiated.
 _CHUNK = 4096
+# So many targets tell what a criterion wants.
+_TRIED_TARGETS = 100
 
 
 def trains_networks(method):
@@ -225,11 +227,19 @@ class Network:
         with torch.no_grad():
             return torch.cat([module.scaled(rows(chunk)) for chunk in _chunks(X)]).cpu().numpy()
 
-    @property
-    def weighs_predictions(self) -> bool:
-        """Whether predictions of other models can be held against targets: a regressor's can, by the criterion."""
-        own = isinstance(self._net, NeuralNetRegressor) and type(self._net).get_loss is NeuralNetRegressor.get_loss
-        return own or self.n_classes is not None
+    def can_score_predictions(self, targets: np.ndarray) -> bool:
+        """Return whether predictions of other models can be held against targets.
+
+        Of labels they always can. Of numbers they can by a regressor's criterion, if that is least where the prediction
+        is the target: others may want the logarithm of it, or a mean and a variance.
+        """
+        if self.n_classes is not None:
+            return True
+        if not isinstance(self._net, NeuralNetRegressor) or type(self._net).get_loss is not NeuralNetRegressor.get_loss:
+            return False
+        some = targets[:_TRIED_TARGETS]
+        of_own, *of_others = (self.prediction_losses(given, some) for given in (some, np.roll(some, 1), some[::-1]))
+        return all((of_own <= of_other).all() for of_other in of_others)
 
     def prediction_losses(self, predictions: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the loss of every row by the criterion of the net, had it predicted this."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import IsotonicRegression
+from sklearn.utils.random import sample_without_replacement
 
 # Probabilities of networks are not believed beyond this.
 _LEAST = 1e-4
@@ -22,6 +23,8 @@ _PATIENCE = 2 / 3
 _HEED = 0.1
 # How noisy labels are explained is seen by so many rows, fewer where there are many classes, so that it costs little.
 _FIT_ROWS, _FIT_NUMBERS = (250, 1000), 20_000
+# Witnesses that are no networks.
+TREES, NEIGHBORS = "trees", "nearest neighbours"
 # What one unit of alpha takes from the logarithm of a loss, where there are no labels.
 _ALPHA_LOG_LOSS = 0.3
 
@@ -59,7 +62,7 @@ class Panel(NamedTuple):
     Attributes
     ----------
     names : tuple of (str, str)
-        In which way the networks were trained, and after which part of the training they were asked.
+        In which way the witnesses were trained, and after which part of the training they were asked.
     opinions : list of Opinion
     held_out : ndarray of shape (n_opinions, n_clean)
         Losses of the clean rows, which decide the shares.
@@ -77,6 +80,11 @@ class Panel(NamedTuple):
     blended: Opinion
     compared: Opinion | None = None
 
+    @property
+    def are_networks(self) -> np.ndarray:
+        """Which opinions are those of networks, bool array of shape (n_opinions,)."""
+        return np.array([not name.startswith((TREES, NEIGHBORS)) for name, _ in self.names])
+
 
 def mixed(opinions: list[Opinion], shares: np.ndarray) -> Opinion:
     """Return the mean of opinions with the given shares of the say."""
@@ -86,6 +94,12 @@ def mixed(opinions: list[Opinion], shares: np.ndarray) -> Opinion:
 def log_losses(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the log-loss of every row, shape (n_rows,)."""
     return -np.log(probabilities[np.arange(len(targets)), targets].clip(_LEAST))
+
+
+def rows_to_explain(n_rows: int, n_classes: int) -> np.ndarray:
+    """Return the numbers of the noisy rows whose labels witnesses have to explain: all of few, a sample of many."""
+    n_chosen = int(np.clip(_FIT_NUMBERS // n_classes, *_FIT_ROWS))
+    return np.arange(n_rows) if n_rows <= n_chosen else sample_without_replacement(n_rows, n_chosen, random_state=0)
 
 
 def marginal_losses(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
@@ -101,23 +115,29 @@ def marginal_losses(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
 
     Returns
     -------
-    losses : ndarray of shape (n_chosen,)
-        Minus the log-likelihood of some of the labels, at the noise that makes them most likely.
+    losses : ndarray of shape (n_rows,)
+        Minus the log-likelihood of each label, at the noise that makes all of them most likely.
     """
     n_rows, n_classes = probabilities.shape
-    step = -(-n_rows // np.clip(_FIT_NUMBERS // n_classes, *_FIT_ROWS))
-    probabilities, given = probabilities[::step].clip(_LEAST**2), given[::step]
+    probabilities = probabilities.clip(_LEAST**2)
+    if n_classes**2 > n_rows:  # too few rows for rates of each class, and one rate is found without large tables
+        right = probabilities[np.arange(n_rows), given]
+        wrong, rate = (1 - right) / (n_classes - 1), 0.1
+        for _ in range(20):
+            is_wrong = rate * wrong / (rate * wrong + (1 - rate) * right)
+            rate = (is_wrong.sum() + 0.2) / (n_rows + 2)
+        return -np.log(rate * wrong + (1 - rate) * right)
     transition = noise_transition(probabilities, given, n_iter=20)
     return -np.log((probabilities * transition.T[given]).sum(axis=1))
 
 
 def shares(clean_losses: np.ndarray, noisy_losses: np.ndarray | None = None) -> np.ndarray:
-    """Return how much of the say each kind of network has.
+    """Return how much of the say each kind of witness has.
 
     Parameters
     ----------
     clean_losses : ndarray of shape (n_kinds, n_clean)
-        Of clean rows that the networks were not trained on.
+        Of clean rows that the witnesses were not trained on.
     noisy_losses : ndarray of shape (n_kinds, n_noisy) or None, default=None
         Of noisy rows; see :func:`marginal_losses`.
 
@@ -135,7 +155,12 @@ def shares(clean_losses: np.ndarray, noisy_losses: np.ndarray | None = None) -> 
 
 
 def _standing(losses: np.ndarray) -> np.ndarray:
-    """Return 0 for the best kind, and the less the farther another is behind."""
+    """Return 0 for the best kind, and the less the farther another is behind.
+
+    Of one row there is no standard error: it tells no kind from another.
+    """
+    if losses.shape[1] < 2:
+        return np.zeros(len(losses))
     behind = losses - losses[losses.mean(axis=1).argmin()]
     error = behind.std(axis=1) / np.sqrt(behind.shape[1])
     return -behind.mean(axis=1) / (_PATIENCE * error + 1e-12)

@@ -77,11 +77,10 @@ def expected_quality(rightness: np.ndarray, flags: np.ndarray) -> tuple[float, f
 
 def as_good_as(panel: Panel, kind: str) -> bool:
     """Return whether networks trained in one way do as well on clean rows as the best, within a standard error."""
-    held_out = panel.held_out
-    own = held_out[_of_kind(panel, kind)]
+    own, networks = panel.held_out[_of_kind(panel, kind)], panel.held_out[panel.are_networks]
     if not len(own):
         return False
-    behind = own[own.mean(axis=1).argmin()] - held_out[held_out.mean(axis=1).argmin()]
+    behind = own[own.mean(axis=1).argmin()] - networks[networks.mean(axis=1).argmin()]
     return bool(behind.mean() <= behind.std() / np.sqrt(len(behind)))
 
 
@@ -117,4 +116,6 @@ def _advice(precision: float, flags: np.ndarray, tosses: int, rightness: np.ndar
         lines.append("All rows as they are cannot be told from the best: the noise may hardly hurt this network.")
     if as_good_as(panel, "clean rows alone"):
         lines.append("Clean rows alone cannot be told from the best: the noisy rows may add little.")
+    if panel.shares[panel.are_networks].sum() < 0.5:
+        lines.append("Networks have less than half of the say: another net, or a longer training, may do better.")
     return lines

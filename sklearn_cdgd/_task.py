@@ -26,6 +26,7 @@ from ._posterior import (
     mixed,
     noise_transition,
     posterior,
+    rows_to_explain,
     shares,
     sharpened,
     suspicion_by_loss,
@@ -86,13 +87,17 @@ class Grounds(NamedTuple):
     clean_targets : ndarray of shape (n_clean,)
     known : bool array of shape (n_clean,)
         The clean rows that decide.
-    targets : ndarray of shape (n_noisy,)
+    rows : int array of shape (n_rows,)
+        The noisy rows that decide.
+    targets : ndarray of shape (n_rows,)
+        Of these.
     folds : list of int
         The clean folds of which the networks that do not know them are asked about the noisy rows.
     """
 
     clean_targets: np.ndarray
     known: np.ndarray
+    rows: np.ndarray
     targets: np.ndarray
     folds: list[int]
 
@@ -138,11 +143,13 @@ class Task(ABC):
     def convene(self, opinions: dict[tuple[str, str], Opinion], targets, clean_targets, clean_folds) -> Panel:
         """Blend opinions: each contributes by how it does on the clean rows, and by how it explains the noisy ones."""
         folds, known = [*range(clean_folds.max() + 1)], np.ones(len(clean_targets), dtype=bool)
-        members, held_out, say, blended = self._weighed(opinions, Grounds(clean_targets, known, targets, folds))
+        rows = rows_to_explain(len(targets), self.n_classes or 1)
+        grounds = Grounds(clean_targets, known, rows, targets[rows], folds)
+        members, held_out, say, blended = self._weighed(opinions, grounds)
         compared = {name: np.empty_like(getattr(blended, name)) for name in _COMPARED}
         for fold in folds:
             own, others = clean_folds == fold, _of_other_folds(clean_folds, fold)
-            of_others = self._weighed(opinions, Grounds(clean_targets, others, targets, [fold]))[-1]
+            of_others = self._weighed(opinions, grounds._replace(known=others, folds=[fold]))[-1]
             for name, values in compared.items():
                 rows = own if name.startswith("lone") else fold
                 values[rows] = getattr(of_others, name)[rows]
@@ -417,8 +424,8 @@ def _frequency(panel: Panel, flagged: list) -> np.ndarray | None:
 
 
 def _said(opinion: Opinion, grounds: Grounds) -> np.ndarray:
-    """Return what is said of the noisy rows by those that decide."""
-    return opinion.answers[grounds.folds].mean(axis=0)
+    """Return what is said of the noisy rows that decide."""
+    return opinion.answers[np.ix_(grounds.folds, grounds.rows)].mean(axis=0)
 
 
 def _sharpened(opinion: Opinion, grounds: Grounds) -> Opinion:

@@ -39,6 +39,9 @@ def answers_by_trees(
     answers : list of ndarray of shape (n_others, n_classes), (n_others,) or (n_others, n_outputs)
         Probabilities, where one vote is spread over all classes, or predictions.
     """
+    counts = weights > 0
+    if not counts.all():
+        X, targets, weights = X[counts], targets[counts], weights[counts]
     many = len(targets) > _ROWS_A_TREE
     options = {"bootstrap": True, "max_samples": _ROWS_A_TREE} if many else {}
     kind = ExtraTreesRegressor if n_classes is None else ExtraTreesClassifier

@@ -10,7 +10,7 @@ import numpy as np
 from ._inputs import as_vectors, chosen_rows, concatenate_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
-from ._posterior import Opinion, Panel, log_losses
+from ._posterior import NEIGHBORS, TREES, Opinion, Panel, log_losses
 from ._task import Conclusion, Task
 from ._trainer import Trainer
 from ._trees import answers_by_trees
@@ -243,20 +243,20 @@ def hear(
         clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
         ask("clean rows alone", clean_only, ones, 1.0)
     compares = witnesses == "all" and clean_weight > 0 and network.compares_rows
-    has_labels, has_trees = task.n_classes is not None, compares and network.weighs_predictions
+    has_labels, has_trees = task.n_classes is not None, compares and network.can_score_predictions(noisy[1])
 
     def convened() -> Panel:
         return task.convene(kinds, noisy[1], clean[1], clean_folds)
 
     if has_trees:
-        kinds["trees, rows weighted by alpha", _WHOLE] = court.opinion_of_trees(crossed, alphas)
+        kinds[f"{TREES}, rows weighted by alpha", _WHOLE] = court.opinion_of_trees(crossed, alphas)
     suggested = task.rightness(convened().compared, noisy[1], clean_folds)
     ask("rows weighted by what these say", crossed, suggested, clean_weight)
     if has_trees:
-        kinds["trees, rows weighted by what these say", _WHOLE] = court.opinion_of_trees(crossed, suggested)
+        kinds[f"{TREES}, rows weighted by what these say", _WHOLE] = court.opinion_of_trees(crossed, suggested)
     if compares and has_labels:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
-        kinds["nearest neighbours", _WHOLE] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
+        kinds[NEIGHBORS, _WHOLE] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
     return convened()
 
 

@@ -42,8 +42,11 @@ class TestShares:
         few, many = (_posterior.shares(np.stack([better[:n], worse[:n]])) for n in (12, 400))
         assert many[0] > few[0]
 
-    def test_one_clean_row(self):
-        np.testing.assert_allclose(_posterior.shares(np.array([[1.0], [2.0]])), [1, 0])
+    def test_one_clean_row_tells_nothing_apart(self):
+        one = np.array([[1.0], [2.0]])
+        np.testing.assert_allclose(_posterior.shares(one), 0.5)
+        noisy = np.stack([RNG.rand(400) + 0.5, RNG.rand(400)])
+        assert _posterior.shares(one, noisy)[1] > 0.9
 
     def test_mixed(self):
         shapes = [(2, 5, 3), (2, 5), (4, 3), (4,), (4, 3), (4,), (2, 5)]
@@ -200,11 +203,28 @@ class TestNoisyLabels:
         misled = _posterior.marginal_losses(probabilities @ TRANSITION, given).mean()
         assert _posterior.marginal_losses(probabilities, given).mean() == pytest.approx(misled, abs=0.01)
 
-    @pytest.mark.parametrize("n_classes", [2, 200])
-    def test_many_rows_cost_no_more_than_some(self, n_classes):
-        probabilities = RNG.dirichlet(np.ones(n_classes), size=20_000)
-        losses = _posterior.marginal_losses(probabilities, drawn(probabilities, RNG))
-        assert len(losses) == (1000 if n_classes == 2 else 250)
+    @pytest.mark.parametrize(("n_classes", "n_chosen"), [(2, 1000), (40, 500), (200, 250)])
+    def test_many_rows_cost_no_more_than_some(self, n_classes, n_chosen):
+        chosen = _posterior.rows_to_explain(20_000, n_classes)
+        assert len(np.unique(chosen)) == n_chosen
+        np.testing.assert_array_equal(chosen, _posterior.rows_to_explain(20_000, n_classes))
+        # Rows may come sorted, or by turns: what is chosen follows no order.
+        assert abs((chosen % 2).mean() - 0.5) < 0.1
+        assert abs((chosen < 10_000).mean() - 0.5) < 0.1
+
+    def test_of_few_rows_all_have_to_be_explained(self):
+        np.testing.assert_array_equal(_posterior.rows_to_explain(60, 3), np.arange(60))
+
+    def test_of_many_classes_the_one_rate_is_found(self):
+        """At the rate that was drawn, the labels are as likely as can be."""
+        n_classes = 60
+        probabilities = RNG.dirichlet(np.full(n_classes, 0.02), size=3000)
+        true = drawn(probabilities, RNG)
+        given = np.where(RNG.rand(3000) < 0.3, (true + RNG.randint(1, n_classes, 3000)) % n_classes, true)
+        right = probabilities[np.arange(3000), given].clip(1e-8)
+        expected = -np.log(0.7 * right + 0.3 * (1 - right) / (n_classes - 1))
+        losses = _posterior.marginal_losses(probabilities, given)
+        assert losses.mean() == pytest.approx(expected.mean(), abs=0.005)
 
     @pytest.mark.parametrize("power", [0.5, 2.0])
     def test_they_tell_how_sharp_probabilities_should_be(self, noisy, power):

@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from sklearn_cdgd._posterior import Panel
+from sklearn_cdgd._posterior import NEIGHBORS, TREES, Panel
 from sklearn_cdgd._report import as_good_as, expected_quality, report_of
 
 EARLY, LATE = "a third", "all of it"
 AS_THEY_ARE, CLEAN_ALONE = "all rows as they are", "clean rows alone"
 HURTS_NOT = "All rows as they are cannot be told from the best: the noise may hardly hurt this network."
+NETWORKS_HAVE_LITTLE = "Networks have less than half of the say: another net, or a longer training, may do better."
 ADDS_LITTLE = "Clean rows alone cannot be told from the best: the noisy rows may add little."
 
 
@@ -83,6 +84,12 @@ class TestAsGoodAs:
         difference = (difference - difference.mean()) / difference.std() / np.sqrt(50)  # its standard error is 1/50
         panel = panel_of({("weighted", LATE): hard, (AS_THEY_ARE, LATE): hard + difference + behind / 50})
         assert as_good_as(panel, AS_THEY_ARE) == expected
+
+    def test_networks_are_compared_with_networks(self):
+        """That a forest does better does not say what the noise does to a network."""
+        held_out = {("weighted", LATE): [0.3, 0.4], (AS_THEY_ARE, LATE): [0.3, 0.4]}
+        others = {(f"{TREES}, rows weighted by alpha", LATE): [0.0, 0.1], (NEIGHBORS, LATE): [0.1, 0.1]}
+        assert as_good_as(panel_of(held_out | others), AS_THEY_ARE)
 
     def test_networks_are_taken_where_their_training_was_best(self):
         held_out = {("weighted", EARLY): [0.3, 0.4], (AS_THEY_ARE, EARLY): [0.3, 0.4], (AS_THEY_ARE, LATE): [3.0, 4.0]}
@@ -179,6 +186,11 @@ class TestAdvice:
         assert words in advice(panel=panel_of(held_out))
         held_out[kind, LATE] += 1
         assert words not in advice(panel=panel_of(held_out))
+
+    @pytest.mark.parametrize("share", [0.45, 0.55])
+    def test_networks_that_others_outdo(self, share):
+        panel = panel_of({("weighted", LATE): [0.1, 0.2], (TREES, LATE): [0.1, 0.2]}, np.array([share, 1 - share]))
+        assert (NETWORKS_HAVE_LITTLE in advice(panel=panel)) == (share < 0.5)
 
 
 def three_classes() -> np.ndarray:

@@ -50,6 +50,16 @@ class TestForest:
         said = [answers_by_trees(X, 1 * of, weights, [X], n_classes=2, seed=0)[0] for of in (IS_RIGHT, other)]
         np.testing.assert_array_equal(*said)
 
+    def test_trees_of_many_rows_are_grown_on_rows_with_weight(self, monkeypatch):
+        monkeypatch.setattr(_trees, "_ROWS_A_TREE", 50)
+        weights = (np.arange(200) % 3 == 0).astype(float)
+        kept = weights > 0
+        said = [
+            answers_by_trees(*of, [X], n_classes=2, seed=0)[0]
+            for of in ((X, 1 * IS_RIGHT, weights), (X[kept], 1 * IS_RIGHT[kept], ONES[kept]))
+        ]
+        np.testing.assert_array_equal(*said)
+
     @pytest.mark.parametrize("n_outputs", [1, 2])
     def test_numbers(self, n_outputs):
         targets = X[:, :2].astype(np.float64) if n_outputs == 2 else X[:, 0].astype(np.float64)
@@ -111,11 +121,23 @@ class TestLossesOfPredictions:
 
         options = {"max_epochs": 1, "train_split": None, "verbose": 0}
         targets = X[:, :1]
-        assert Network(NeuralNetRegressor(nn.Linear(4, 1), **options), X, targets, None, seed=0).weighs_predictions
-        assert not Network(WithPenalty(nn.Linear(4, 1), **options), X, targets, None, seed=0).weighs_predictions
-        net = NeuralNet(nn.Linear(4, 1), criterion=nn.MSELoss, **options)
-        assert not Network(net, X, targets, None, seed=0).weighs_predictions
-        assert Network(None, X, 1 * IS_RIGHT, 2, seed=0).weighs_predictions
+
+        def can_score(net):
+            return Network(net, X, targets, None, seed=0).can_score_predictions(targets)
+
+        assert can_score(NeuralNetRegressor(nn.Linear(4, 1), **options))
+        assert can_score(NeuralNetRegressor(nn.Linear(4, 1), criterion=nn.HuberLoss, **options))
+        assert not can_score(WithPenalty(nn.Linear(4, 1), **options))
+        assert not can_score(NeuralNet(nn.Linear(4, 1), criterion=nn.MSELoss, **options))
+        assert Network(None, X, 1 * IS_RIGHT, 2, seed=0).can_score_predictions(1 * IS_RIGHT)
+
+    def test_a_criterion_that_wants_something_else_than_the_target(self):
+        """Of counts, the logarithm of what is expected."""
+        net = NeuralNetRegressor(
+            nn.Linear(4, 1), criterion=nn.PoissonNLLLoss, max_epochs=1, train_split=None, verbose=0
+        )
+        counts = RNG.poisson(3, size=(200, 1)).astype(np.float32)
+        assert not Network(net, X, counts, None, seed=0).can_score_predictions(counts)
 
 
 def test_trees_have_the_say_where_networks_cannot_learn():
