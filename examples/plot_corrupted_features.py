@@ -4,8 +4,8 @@ Right label, wrong features
 
 A label is not the only thing that can be wrong with a row: a sensor drifts, a scan is damaged, two files are swapped.
 Here every digit carries its right label, but three images in ten are spoilt by noise. A hundred digits have been
-checked by hand. ``CorruptionDetector`` does not care where the error is: a row that makes a network worse on the clean
-set loses its weight.
+checked by hand. Alpha does not care where the error is: a row that makes a network worse on the clean set loses its
+weight. Forests do care, so they are left out here.
 """
 
 # %%

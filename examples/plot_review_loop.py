@@ -51,8 +51,8 @@ print(f"{len(checked)} rows checked, {is_corrupted[checked].sum()} of {is_corrup
 # %%
 # What the person sees
 # --------------------
-# :meth:`~sklearn_cdgd.CorruptionDetector.to_frame` shows the given label, the one that the networks suggest, and how
-# sure they are. These are the rows that would be checked next.
+# :meth:`~sklearn_cdgd.CorruptionDetector.to_frame` shows the given label, the one that is suggested, and how
+# probable that is. These are the rows that would be checked next.
 table = detector.to_frame().assign(true_label=y[np.sort(rankings[-1])])
 shown = ["given_label", "suggested_label", "suggested_probability", "true_label"]
 print(table[shown].iloc[detector.ranked_indices()[rows_per_round:][:10]].round(2))

@@ -86,10 +86,10 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         ones.
         ``None`` builds a network with one hidden layer that scales its input itself.
     method : {"trained", "alpha", "conformal"}, default="trained"
-        What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose given label the networks trained with alpha hold to be
-        wrong, or in regression rows whose loss is above `loss_limit`; ``"alpha"`` (CDGD_alpha) rows with alpha below
-        `threshold`; ``"conformal"`` rows of the noisy set with small p-values, so that no more than `fdr` of the
-        flagged rows are right on average. Read when ``predict`` is called.
+        What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose loss, by what the witnesses say together, is above
+        `loss_limit`, or in classification with ``cv=None`` rows whose label the network does not predict; ``"alpha"``
+        (CDGD_alpha) rows with alpha below `threshold`; ``"conformal"`` rows of the noisy set with small p-values, so
+        that no more than `fdr` of the flagged rows are right on average. Read when ``predict`` is called.
     task : {"auto", "classification", "regression"}, default="auto"
         What y holds. ``"auto"`` goes by the kind of net, and else by y: numbers that are not whole, more than 20
         different ones of which the average one stands in fewer than ten rows, or several columns are regression. A net
@@ -122,7 +122,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Number of initialisations that the hypergradient of one outer step is averaged over, in every clean fold.
     clean_cv : int or None, default=3
         Folds of the clean set: alpha is learnt once without each fold, and averaged, so that the rows of the fold can
-        decide which networks to trust. ``None``: alpha is learnt once, from the whole clean set, as in the paper.
+        decide which witnesses to trust. ``None``: alpha is learnt once, from the whole clean set, as in the paper.
     truncation : int or None, default=None
         Cut the dependence of the network on alpha every so many epochs (Algorithm 2 of the paper). ``None`` is exact.
     clean_every : int or "epoch", default=1
@@ -149,8 +149,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Who judges the rows: the networks, forests of trees and the nearest neighbours of a row, or the networks alone.
         All of them find more wrong labels, above all where a few columns tell the label, and where the rows are few for
         the network. A forest looks past noise in single columns, so of rows whose features are wrong, and not their
-        labels, the networks alone find more. With ``clean_weight=0`` or ``cv=None`` there are networks only, and for
-        integer rows that an embedding takes.
+        labels, the networks alone find more. Neighbours judge labels only. There are networks only with
+        ``clean_weight=0`` or ``cv=None``, for integer rows that an embedding takes, and in regression for a net that is
+        no ``NeuralNetRegressor``, or whose criterion is not least where the prediction is the target.
     clean_fraction : float, default=0.2
         Share of the rows that stand in for a clean set when ``fit`` is given none.
     compile : bool, default=False
@@ -178,8 +179,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         noisy rows: see the user guide. With `warm_start` the learning-rate plateau is counted afresh.
     n_jobs : int or None, default=None
         Number of joblib workers that train networks side by side: the `clean_cv` times `n_inits` trainings of one outer
-        step, and the judging networks. ``None`` is one, or what ``joblib.parallel_config`` says, which also takes a
-        cluster: ``backend="dask"``. The result does not depend on it, as long as torch has as many threads in the
+        step, and the judging networks and forests. ``None`` is one, or what ``joblib.parallel_config`` says, which also
+        takes a cluster: ``backend="dask"``. The result does not depend on it, as long as torch has as many threads in the
         workers as here. `net` must be picklable.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
@@ -192,30 +193,32 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     alpha_ : ndarray of shape (n_noisy,)
         Inclusion variable of every noisy row, in [0, 1]; large = keep.
     net_ : skorch.NeuralNet
-        The cleaned-up model: trained on the noisy set, every row with the weight that the judging networks suggest
+        The cleaned-up model: trained on the noisy set, every row with the weight that the witnesses suggest
         (with alpha if ``cv=None``), and on the clean set. It predicts positions in `classes_`.
     probabilities_ : ndarray of shape (n_noisy, n_classes)
-        Classification: how probable every class is for every noisy row, given label and all evidence considered.
+        Classification: how probable every class is for every noisy row, given label and all evidence considered; with
+        ``cv=None`` what one kind of network says, the given label not considered.
     predictions_ : ndarray of shape (n_noisy, ...)
-        Regression: what the judging networks predict for every noisy row.
+        Regression: what the witnesses predict for every noisy row, by their say.
     loss_ : ndarray of shape (n_noisy,)
-        How badly the given label or target fits: minus the logarithm of its probability; in regression and with
-        ``cv=None`` the loss under the judging networks, in regression lowered or raised by alpha.
+        How badly the given label or target fits: minus the logarithm of its probability; in regression the loss under
+        the witnesses, lowered or raised by alpha; with ``cv=None`` the plain loss under the judging networks.
     loss_limit_ : float or None
         The limit that ``loss_limit="auto"`` stands for; ``None`` where rows are flagged by the predicted class.
     noise_transition_ : ndarray of shape (n_classes, n_classes) or None
-        Classification: estimated rates at which labels of every class (row) were turned into others (column).
+        Estimated rates at which labels of every class (row) were turned into others (column). ``None`` in regression
+        and with ``cv=None``.
     classes_ : ndarray of shape (n_classes,)
-        Labels of either set, sorted.
+        Classification: labels of either set, sorted.
     n_iter_ : int
         Number of outer steps taken.
     p_values_ : ndarray of shape (n_noisy,) or None
-        Conformal p-value of every noisy row: the share of clean rows that look as bad to networks that know neither
-        (arXiv 2104.08279). Classes with at least 200 clean rows are compared with these only. ``None`` with ``cv=None``
-        or ``clean_cv=None``, where no networks are kept from rows.
+        Conformal p-value of every noisy row: the share of clean rows that look as bad to witnesses that know neither
+        (arXiv 2104.08279). Classes with at least 200 clean rows are compared with these only. ``None`` with
+        ``cv=None``, ``clean_cv=None`` or a single clean row: then no row is kept from both alpha and the networks.
     flag_frequency_ : ndarray of shape (n_noisy,) or None
-        In [0, 1]: the share of the judging networks, each with its say, that would flag the row if asked alone. Every
-        one has an initialisation of its own; in the middle are the coin tosses. ``None`` with ``cv=None``.
+        In [0, 1]: the share of the witnesses, each with its say, that would flag the row if asked alone, as a mean over
+        the clean folds; in the middle are the coin tosses. ``None`` with ``cv=None``.
     interrupted_ : bool
         Whether learning alpha was interrupted before it had taken `max_iter` outer steps.
     clean_loss_curve_ : ndarray of shape (`n_iter_`,)
@@ -235,11 +238,11 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
     Notes
     -----
-    ``predict(X, y)`` and ``decision_function(X, y)`` also take pairs that were not in the noisy set. ``net_`` judges
-    them for ``method="trained"``. Their alpha is estimated from the influence that they would have had on the clean
-    loss: the trainings are watched at some 48 inner steps, and alpha falls with the influence as it does on the
-    training rows. For this the fitted detector keeps snapshots of twice the size of the network: 48, or as many as
-    fit in 100 MB, but at least four.
+    ``predict(X, y)`` and ``decision_function(X, y)`` also take pairs that were not in the noisy set. ``net_`` alone
+    judges them for ``method="trained"``, without forests and neighbours. Their alpha is estimated from the influence
+    that they would have had on the clean loss: the trainings are watched at some 48 inner steps, and alpha falls with
+    the influence as it does on the training rows. For this the fitted detector keeps snapshots of twice the size of the
+    network: 48, or as many as fit in 100 MB, but at least four.
 
     A callback that asks for a fitted estimator after every outer step, such as ``ScoringMonitor``, has the judging
     networks trained as often.
@@ -548,8 +551,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         -------
         text : str
             The flags of `method`, with the share of them that is expected to be right; the noise rate of every class
-            and what its labels most often turned into; which networks did how well on clean rows that they did not
-            see, so whether the clean rows alone, or all rows as they are, would have done as well; and advice.
+            and what its labels most often turned into; which witnesses did how well on clean rows that they did not
+            see, and what say they have, so whether the clean rows alone, or all rows as they are, would have done as
+            well; and advice.
 
         Examples
         --------

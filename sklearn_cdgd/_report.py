@@ -113,9 +113,9 @@ def _advice(precision: float, flags: np.ndarray, tosses: int, rightness: np.ndar
     if tosses > 0.05 * len(flags):
         lines.append("Many rows are coin tosses: move some of them, checked, to the clean set and fit again.")
     if as_good_as(panel, "all rows as they are"):
-        lines.append("All rows as they are cannot be told from the best: the noise may hardly hurt this network.")
+        lines.append("All rows as they are cannot be told from the best network: the noise may hardly hurt it.")
     if as_good_as(panel, "clean rows alone"):
-        lines.append("Clean rows alone cannot be told from the best: the noisy rows may add little.")
+        lines.append("Clean rows alone cannot be told from the best network: the noisy rows may add little.")
     if panel.shares[panel.are_networks].sum() < 0.5:
         lines.append("Networks have less than half of the say: another net, or a longer training, may do better.")
     return lines

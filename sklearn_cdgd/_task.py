@@ -57,7 +57,7 @@ class Conclusion(NamedTuple):
     transition : ndarray of shape (n_classes, n_classes) or None, default=None
         Classification: estimated rates at which labels of every class (row) were turned into others (column).
     flag_frequency : ndarray of shape (n_noisy,) or None, default=None
-        Share of the networks, by their say, that would flag the row if they were asked alone.
+        Share of the witnesses, by their say, that would flag the row if they were asked alone.
     p_values : ndarray of shape (n_noisy,) or None, default=None
         Conformal p-values of the hypothesis that the row is right.
     n_compared : int, default=0

@@ -12,9 +12,9 @@ from sklearn_cdgd._report import as_good_as, expected_quality, report_of
 
 EARLY, LATE = "a third", "all of it"
 AS_THEY_ARE, CLEAN_ALONE = "all rows as they are", "clean rows alone"
-HURTS_NOT = "All rows as they are cannot be told from the best: the noise may hardly hurt this network."
+HURTS_NOT = "All rows as they are cannot be told from the best network: the noise may hardly hurt it."
 NETWORKS_HAVE_LITTLE = "Networks have less than half of the say: another net, or a longer training, may do better."
-ADDS_LITTLE = "Clean rows alone cannot be told from the best: the noisy rows may add little."
+ADDS_LITTLE = "Clean rows alone cannot be told from the best network: the noisy rows may add little."
 
 
 def panel_of(held_out: dict, shares=None) -> Panel:
