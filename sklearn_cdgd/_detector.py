@@ -180,8 +180,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     n_jobs : int or None, default=None
         Number of joblib workers that train networks side by side: the `clean_cv` times `n_inits` trainings of one outer
         step, and the judging networks and forests. ``None`` is one, or what ``joblib.parallel_config`` says, which also
-        takes a cluster: ``backend="dask"``. The result does not depend on it, as long as torch has as many threads in the
-        workers as here. `net` must be picklable.
+        takes a cluster: ``backend="dask"``. The result does not depend on it, as long as torch has as many threads in
+        the workers as here. `net` must be picklable.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
