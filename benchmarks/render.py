@@ -218,23 +218,28 @@ def label(configuration: dict) -> str:
 def headline(folder: Path) -> str:
     """Return F1 / average precision of every method in a few lines, as a table of reStructuredText.
 
-    A mean over several sets is that of the means over the seeds, over sets that all methods have judged.
+    Means are taken over the seeds that all methods have run, and then over the sets that all have judged.
     """
     rows = [["F1 / average precision", "floor", *HEADLINE_METHODS]]
     for name, document, chosen in HEADLINE:
         values = Values(json.loads((folder / f"{document}.json").read_text())["runs"])
-        members = [
-            c
-            for c in values.configurations
-            if chosen.items() <= c.items() and all(values.of(c, m, "f1") for m in HEADLINE_METHODS)
-        ]
+        members = {}
+        for n, configuration in enumerate(values.configurations):
+            common = set.intersection(*(set(values.of(configuration, m, "f1")) for m in HEADLINE_METHODS))
+            if common and chosen.items() <= configuration.items():
+                members[n] = common
         if not members:
             continue
-        means = [
-            [np.mean([mean_of(values, c, method, metric) for c in members]) for metric in ("f1", "average_precision")]
-            for method in HEADLINE_METHODS
-        ]
-        floor = np.mean([values.floor(c) for c in members])
+
+        def mean(method, metric, values=values, members=members):
+            of_members = (
+                np.mean([values.of(values.configurations[n], method, metric)[seed] for seed in common])
+                for n, common in members.items()
+            )
+            return np.mean([*of_members])
+
+        means = [[mean(method, metric) for metric in ("f1", "average_precision")] for method in HEADLINE_METHODS]
+        floor = np.mean([values.floor(values.configurations[n]) for n in members])
         name = f"{len(members)} {name}" if len(members) > 1 else name
         rows.append([name, f"{floor:.2f}", *(f"{f1:.2f} / {ap:.2f}" for f1, ap in means)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -499,3 +499,19 @@ def test_headline_takes_sets_that_all_have_judged(tmp_path):
     lines = render.headline(tmp_path).splitlines()[3:-1]
     assert [line.split("  ")[0] for line in lines] == ["digits, 40 % mirrored", "2 tables, 10 % wrong"]
     assert lines[0].count("0.31 / 1.00") == lines[1].count("0.61 / 1.00") == len(every)
+
+
+def test_headline_takes_seeds_that_all_have_run(tmp_path):
+    runs = [
+        dict(
+            configuration=dict(kind="mirror", rate=0.4, M=100),
+            seed=seed,
+            method=m,
+            metrics={m: {"f1": seed / 2, "average_precision": 1.0, "floor": 0.57}},
+        )
+        for m in render.HEADLINE_METHODS
+        for seed in ((0, 1) if m == "T" else (0, 1, 2))
+    ]
+    for name, found in {"digits": runs, "spheres": [], "tabular": []}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"runs": found}))
+    assert render.headline(tmp_path).count("0.25 / 1.00") == len(render.HEADLINE_METHODS)
