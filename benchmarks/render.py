@@ -215,6 +215,11 @@ def label(configuration: dict) -> str:
     return ", ".join(f"{name}={value}" for name, value in configuration.items())
 
 
+def seeds_of_all(values: Values, configuration: dict) -> set[int]:
+    """Return the seeds that every method of the headline has run."""
+    return set.intersection(*(set(values.of(configuration, method, "f1")) for method in HEADLINE_METHODS))
+
+
 def headline(folder: Path) -> str:
     """Return F1 / average precision of every method in a few lines, as a table of reStructuredText.
 
@@ -223,23 +228,18 @@ def headline(folder: Path) -> str:
     rows = [["F1 / average precision", "floor", *HEADLINE_METHODS]]
     for name, document, chosen in HEADLINE:
         values = Values(json.loads((folder / f"{document}.json").read_text())["runs"])
-        members = {}
-        for n, configuration in enumerate(values.configurations):
-            common = set.intersection(*(set(values.of(configuration, m, "f1")) for m in HEADLINE_METHODS))
-            if common and chosen.items() <= configuration.items():
-                members[n] = common
+        members = [(c, seeds_of_all(values, c)) for c in values.configurations if chosen.items() <= c.items()]
+        members = [(c, seeds) for c, seeds in members if seeds]
         if not members:
             continue
-
-        def mean(method, metric, values=values, members=members):
-            of_members = (
-                np.mean([values.of(values.configurations[n], method, metric)[seed] for seed in common])
-                for n, common in members.items()
-            )
-            return np.mean([*of_members])
-
-        means = [[mean(method, metric) for metric in ("f1", "average_precision")] for method in HEADLINE_METHODS]
-        floor = np.mean([values.floor(values.configurations[n]) for n in members])
+        means = [
+            [
+                np.mean([np.mean([values.of(c, method, metric)[seed] for seed in seeds]) for c, seeds in members])
+                for metric in ("f1", "average_precision")
+            ]
+            for method in HEADLINE_METHODS
+        ]
+        floor = np.mean([values.floor(c) for c, _ in members])
         name = f"{len(members)} {name}" if len(members) > 1 else name
         rows.append([name, f"{floor:.2f}", *(f"{f1:.2f} / {ap:.2f}" for f1, ap in means)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
