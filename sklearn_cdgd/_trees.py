@@ -46,7 +46,8 @@ def answers_by_trees(
     options = {"bootstrap": True, "max_samples": _ROWS_A_TREE} if many else {}
     kind = ExtraTreesRegressor if n_classes is None else ExtraTreesClassifier
     features = 1.0 if n_classes is None else "sqrt"
-    forest = kind(_N_TREES, min_samples_leaf=_LEAF, max_features=features, random_state=seed, **options)
+    # One job, also in a context of many: threads would add the votes up in the order in which they are done.
+    forest = kind(_N_TREES, min_samples_leaf=_LEAF, max_features=features, n_jobs=1, random_state=seed, **options)
     forest.fit(X, targets, weights)
     if n_classes is None:
         return [forest.predict(rows) for rows in others]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import joblib
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -20,6 +21,8 @@ RNG = np.random.RandomState(0)
 X = RNG.randn(200, 4).astype(np.float32)
 IS_RIGHT = X[:, 0] > 0
 ONES = np.ones(200)
+# Trees disagree about labels that nothing explains.
+GUESSES = np.random.RandomState(1).rand(200) < 0.5
 
 
 class TestForest:
@@ -43,6 +46,17 @@ class TestForest:
             for rows in (sparse, csr_array(sparse))
         ]
         np.testing.assert_allclose(*said)
+
+    @pytest.mark.parametrize("n_classes", [2, None])
+    def test_a_context_of_many_jobs_changes_nothing(self, n_classes):
+        # Threads that add up votes as they come change the last digits.
+        def said():
+            return answers_by_trees(X, 1 * GUESSES, ONES, [X], n_classes=n_classes, seed=0)[0]
+
+        alone = said()
+        with joblib.parallel_config("threading", n_jobs=4):
+            for _ in range(5):
+                np.testing.assert_array_equal(said(), alone)
 
     def test_rows_without_weight_have_no_say(self):
         weights = (np.arange(200) < 150).astype(float)
