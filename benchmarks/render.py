@@ -1,7 +1,7 @@
 """Turn the results in ``benchmarks/results/*.json`` into tables and figures that the documentation includes.
 
 ``python benchmarks/render.py`` writes ``NAME.rst``, and ``NAME_N.svg`` where there are figures, beside every
-``NAME.json``, and ``headline.inc``, which the README has too.
+``NAME.json``, ``headline.inc``, which the README has too, and ``totals.inc``, the counts of wins.
 """
 
 from __future__ import annotations
@@ -33,6 +33,18 @@ HEADLINE = (
     ),
 )
 HEADLINE_METHODS = ("T", "cleanlab", "Data-OOB", "AUM", "KNN-Shapley", "S_n", "S_c")
+
+# What wins are counted over: name, document, and which of its configurations.
+REGRESSION = ("bikeshare", "wage", "diabetes")
+GROUPS = (
+    ("spheres, 15 features", "spheres", lambda c: c["d"] == 15),
+    ("spheres, 80 features", "spheres", lambda c: c["d"] == 80),
+    ("digits", "digits", lambda c: True),
+    ("tables, labels", "tabular", lambda c: c["validation"] == "clean" and c["set"] not in REGRESSION),
+    ("tables, numbers", "tabular", lambda c: c["validation"] == "clean" and c["set"] in REGRESSION),
+)
+# Whom T is to be ahead of: of these, and of all.
+RIVALS = (("cleanlab, S_n, S_c", ("cleanlab", "S_n", "S_c")), ("all", None))
 
 
 class Table(NamedTuple):
@@ -242,6 +254,55 @@ def headline(folder: Path) -> str:
         floor = np.mean([values.floor(c) for c, _ in members])
         name = f"{len(members)} {name}" if len(members) > 1 else name
         rows.append([name, f"{floor:.2f}", *(f"{f1:.2f} / {ap:.2f}" for f1, ap in means)])
+    return simple_table(rows)
+
+
+def totals(folder: Path) -> str:
+    """Return in how many configurations the mean of T is ahead of every rival, as a table of reStructuredText.
+
+    After a plus sign stand those where one rival or more is ahead, by less than a standard error of the difference. The
+    standard error of a single seed is not known, and counts as 0.
+    """
+    metrics = ("f1", "average_precision")
+    columns = [f"{NAMES[metric]}: {whom}" for whom, _ in RIVALS for metric in metrics]
+    rows, sums = [["T is ahead of", "configurations", "seeds", *columns]], np.zeros((len(columns), 2), dtype=int)
+    n_classified = 0
+    for name, document, belongs in GROUPS:
+        values = Values(json.loads((folder / f"{document}.json").read_text())["runs"])
+        members = [c for c in values.configurations if belongs(c) and values.of(c, "T", "f1")]
+        if not members:
+            continue
+        counts = [ahead_and_close(values, members, rivals, metric) for _, rivals in RIVALS for metric in metrics]
+        seeds = sorted({len(values.of(c, "T", "f1")) for c in members})
+        rows.append([name, str(len(members)), " to ".join(map(str, {seeds[0]: 0, seeds[-1]: 0})), *map(_sum, counts)])
+        if name != "tables, numbers":
+            sums, n_classified = sums + counts, n_classified + len(members)
+    if n_classified:
+        rows.append(["all with labels", str(n_classified), "", *map(_sum, sums)])
+    return simple_table(rows)
+
+
+def _sum(counts) -> str:
+    ahead, close = counts
+    return f"{ahead} + {close}" if close else str(ahead)
+
+
+def ahead_and_close(values: Values, configurations: list[dict], rivals, metric: str) -> tuple[int, int]:
+    """Return how often T is ahead of all rivals, and how often it is not, by less than a standard error."""
+    ahead = close = 0
+    for configuration in configurations:
+        peers = [m for m in values.methods if m not in OURS and (rivals is None or m in rivals)]
+        found = [difference(values, configuration, "T", peer, metric) for peer in peers]
+        found = [pair for pair in found if pair is not None]
+        if all(mean > 0 for mean, _ in found):
+            ahead += 1
+        elif all(mean > -np.nan_to_num(error) for mean, error in found):
+            close += 1
+    return ahead, close
+
+
+def simple_table(rows: list[list[str]]) -> str:
+    """Return rows, the first of which is the header, as a simple table of reStructuredText."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = "  ".join("=" * width for width in widths)
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -377,6 +438,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"wrote {path.with_suffix('.rst')}", file=sys.stderr)
     if all((options.folder / f"{name}.json").exists() for _, name, _ in HEADLINE):
         (options.folder / "headline.inc").write_text(headline(options.folder))
+        (options.folder / "totals.inc").write_text(totals(options.folder))
     return 0
 
 

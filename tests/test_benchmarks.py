@@ -515,3 +515,40 @@ def test_headline_takes_seeds_that_all_have_run(tmp_path):
     for name, found in {"digits": runs, "spheres": [], "tabular": []}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"runs": found}))
     assert render.headline(tmp_path).count("0.25 / 1.00") == len(render.HEADLINE_METHODS)
+
+
+def test_totals_are_those_of_the_results():
+    if not (FOLDER / "results" / "totals.inc").exists():
+        pytest.skip("there are no results")
+    assert (FOLDER / "results" / "totals.inc").read_text() == render.totals(FOLDER / "results")
+
+
+def test_totals_count_wins_and_what_is_lost_by_less_than_a_standard_error(tmp_path):
+    def runs(configuration, T, S_n, AUM):
+        found = {"T": T, "S_n": S_n, "AUM": AUM}
+        return [
+            dict(
+                configuration=configuration,
+                seed=seed,
+                method=m,
+                metrics={m: {"f1": f1[seed], "average_precision": 1.0}},
+            )
+            for m, f1 in found.items()
+            for seed in range(len(f1))
+        ]
+
+    # Ahead of both; of S_n only; behind S_n by .1, with a standard error of .2; and behind it by .3, with .1.
+    digits = [
+        *runs(dict(M=1), [0.5, 0.5], [0.4, 0.4], [0.3, 0.3]),
+        *runs(dict(M=2), [0.5, 0.5], [0.4, 0.4], [0.6, 0.6]),
+        *runs(dict(M=3), [0.5, 0.5], [0.4, 0.8], [0.3, 0.3]),
+        *runs(dict(M=4), [0.5, 0.5], [0.7, 0.9], [0.3, 0.3]),
+    ]
+    one_seed = runs(dict(set="bikeshare", validation="clean"), [0.5], [0.6], [0.4])
+    for name, found in {"digits": digits, "spheres": [], "tabular": one_seed}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"runs": found}))
+    of_digits, of_tables, of_all = (line.split() for line in render.totals(tmp_path).splitlines()[3:-1])
+    # Configurations, seeds, F1 and average precision against S_n, the same against both. Ties are no wins.
+    assert of_digits[1:] == ["4", "2", "2", "+", "1", "0", "1", "+", "1", "0"]
+    assert of_tables[2:] == ["1", "1", "0", "0", "0", "0"]
+    assert of_all[3:] == ["4", *of_digits[3:]]
