@@ -121,12 +121,7 @@ def marginal_losses(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
     n_rows, n_classes = probabilities.shape
     probabilities = probabilities.clip(_LEAST**2)
     if n_classes**2 > n_rows:  # too few rows for rates of each class, and one rate is found without large tables
-        right = probabilities[np.arange(n_rows), given]
-        wrong, rate = (1 - right) / (n_classes - 1), 0.1
-        for _ in range(20):
-            is_wrong = rate * wrong / (rate * wrong + (1 - rate) * right)
-            rate = (is_wrong.sum() + 0.2) / (n_rows + 2)
-        return -np.log(rate * wrong + (1 - rate) * right)
+        return -_one_rate(probabilities, given, 1.0, (1.8, 0.2), n_iter=20)[1]
     transition = noise_transition(probabilities, given, n_iter=20)
     return -np.log((probabilities * transition.T[given]).sum(axis=1))
 
@@ -225,24 +220,43 @@ def noise_transition(probabilities: np.ndarray, given: np.ndarray, log_odds=0.0,
     prior = 1.6 * np.eye(n_classes) + 0.2 / n_classes
     is_given = np.eye(n_classes)[given]
     # The evidence makes the given label of a row more probable, whatever the rates.
-    weights = probabilities * np.where(is_given, np.exp(np.clip(log_odds, -50, 50))[..., None], 1.0)
-
-    def fitted(shared: bool):
-        transition = prior / prior.sum(axis=1, keepdims=True)
-        for _ in range(n_iter):
-            joint = weights * transition.T[given]
-            joint /= joint.sum(axis=1, keepdims=True)
-            joint = joint.T @ is_given + prior
-            if shared:
-                rate = 1 - np.trace(joint) / joint.sum()
-                joint = np.where(np.eye(n_classes, dtype=bool), 1 - rate, rate / (n_classes - 1))
-            transition = joint / joint.sum(axis=1, keepdims=True)
-        return transition, np.log((probabilities * transition.T[given]).sum(axis=1)).sum(), joint
-
-    (one_rate, shared_fit, _), (transition, own_fit, joint) = fitted(shared=True), fitted(shared=False)
+    odds = np.exp(np.clip(log_odds, -50, 50))
+    weights = probabilities * np.where(is_given, odds[..., None], 1.0)
+    transition = prior / prior.sum(axis=1, keepdims=True)
+    for _ in range(n_iter):
+        joint = weights * transition.T[given]
+        joint = (joint / joint.sum(axis=1, keepdims=True)).T @ is_given + prior
+        transition = joint / joint.sum(axis=1, keepdims=True)
+    own_fit = np.log((probabilities * transition.T[given]).sum(axis=1)).sum()
+    believed = np.trace(prior), prior.sum() - np.trace(prior)
+    rate, at_one_rate = _one_rate(probabilities, given, odds, believed, n_iter)
     # A rate counts where it stands for a row or more; each has to pay its way, four times as dearly as in the BIC.
     n_rates = ((joint - prior)[~np.eye(n_classes, dtype=bool)] >= 1).sum()
-    return transition if own_fit - shared_fit > 2 * (n_rates - 1) * np.log(max(n_rows, 1)) else one_rate
+    if own_fit - at_one_rate.sum() > 2 * (n_rates - 1) * np.log(max(n_rows, 1)):
+        return transition
+    return np.where(np.eye(n_classes, dtype=bool), 1 - rate, rate / (n_classes - 1))
+
+
+def _one_rate(probabilities, given, odds, believed, n_iter: int) -> tuple[float, np.ndarray]:
+    """Return the rate at which labels turn into any other, and the log-likelihood of every given label at it.
+
+    Parameters
+    ----------
+    probabilities, given, n_iter
+        As for :func:`noise_transition`.
+    odds : ndarray of shape (n_rows,) or float
+        Further evidence that the given label is right.
+    believed : pair of float
+        Rows that are right and wrong, before any is seen.
+    """
+    n_rows, n_classes = probabilities.shape
+    right = probabilities[np.arange(n_rows), given]
+    wrong = (1 - right) / (n_classes - 1)
+    rate = believed[1] / sum(believed)
+    for _ in range(n_iter):
+        is_wrong = rate * wrong / (rate * wrong + (1 - rate) * odds * right)
+        rate = (is_wrong.sum() + believed[1]) / (n_rows + sum(believed))
+    return rate, np.log(rate * wrong + (1 - rate) * right)
 
 
 def posterior(probabilities: np.ndarray, given: np.ndarray, transition: np.ndarray, log_odds=0.0) -> np.ndarray:
