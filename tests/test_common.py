@@ -42,12 +42,16 @@ NET = NeuralNetClassifier(
 REGRESSION_NET = NeuralNetRegressor(
     Linear, module__n_outputs=1, lr=0.0001, max_epochs=10, callbacks=[InputShapeSetter()], verbose=0
 )
-DETECTORS = [cls(net) for cls in (CorruptionDetector, NoisySetDetector, CleanSetDetector) for net in (None, NET)]
+# Few steps and folds, as scikit-learn's own tests take few iterations. A fit of the default length is checked below.
+FEW = {"max_iter": 2, "n_inits": 1, "cv": 2, "clean_cv": 2}
+DETECTORS = [CorruptionDetector(net, **FEW) for net in (None, NET)]
+DETECTORS += [cls(net) for cls in (NoisySetDetector, CleanSetDetector) for net in (None, NET)]
 BRIEF = NoisySetDetector(NET, random_state=0)
 FILTERED = [FilteredClassifier(LogisticRegression(), BRIEF, mode=mode) for mode in ("drop", "weight", "relabel")]
 FILTERED += [FilteredRegressor(Ridge(), CleanSetDetector(REGRESSION_NET, random_state=0))]
 ESTIMATORS = DETECTORS + FILTERED
 CHECKS = [pair for estimator in ESTIMATORS for pair in estimator_checks_generator(estimator)]
+WITH_DEFAULTS = ("check_fit_idempotent", "check_methods_sample_order_invariance")
 
 
 def name(value):
@@ -66,6 +70,14 @@ def test_scikit_learn_check(estimator, check):
     if "sparse" in check.func.__name__ and isinstance(estimator, CorruptionDetector):
         estimator.set_params(max_iter=2, n_inits=1, cv=None)  # they fit a dozen times
     check(estimator)
+
+
+@pytest.mark.parametrize("name", WITH_DEFAULTS)
+@pytest.mark.filterwarnings("ignore:No clean set was given:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*were not in the noisy set and get:UserWarning")
+def test_scikit_learn_check_of_a_fit_of_the_default_length(name):
+    (check,) = (pair for pair in estimator_checks_generator(CorruptionDetector()) if pair[1].func.__name__ == name)
+    check[1](check[0])
 
 
 def test_no_check_has_vanished():
