@@ -65,7 +65,8 @@ def cdgd(
     T is scored by the loss of the given label under the networks that judge, alpha by itself.
     """
     net = net_of(_n_outputs(y, y_clean))
-    detector = CorruptionDetector(net, random_state=seed, **options).fit(X, y, X_clean, y_clean)
+    # A tuple of one says that no splitter is to touch the clean set, also where it is as long as the noisy one.
+    detector = CorruptionDetector(net, random_state=seed, **options).fit(X, y, (X_clean,), (y_clean,))
     flags = {method: detector.set_params(method=method).predict() for method in ("trained", "alpha")}
     suggested = detector.classes_[detector.probabilities_.argmax(axis=1)] if hasattr(detector, "classes_") else None
     verdicts = {
@@ -89,7 +90,7 @@ def clean_set(X, y, X_clean, y_clean, *, seed, net_of: NetOf = default_net) -> V
 
 
 def _baseline(cls, X, y, X_clean, y_clean, seed, net_of) -> Verdict:
-    detector = cls(net_of(_n_outputs(y, y_clean)), random_state=seed).fit(X, y, X_clean, y_clean)
+    detector = cls(net_of(_n_outputs(y, y_clean)), random_state=seed).fit(X, y, (X_clean,), (y_clean,))
     return Verdict(detector.decision_function(), detector.predict())
 
 
