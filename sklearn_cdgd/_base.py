@@ -22,13 +22,15 @@ from ._checks import (
     unwrap,
     warn_of_wrong_clean_set,
 )
+from ._classification import Classification, are_labels
 from ._decision import last_of_lost_classes
 from ._inputs import plain_rows, plain_targets, rows_dtype
 from ._lookup import find_rows, same_rows
 from ._nets import cloned, memo_of, task_of_net
 from ._network import Network, trains_networks
 from ._on_disk import is_on_disk, on_disk
-from ._task import Classification, Conclusion, Regression, Task, kind_of, naming
+from ._regression import Regression
+from ._task import Conclusion, Task, naming
 from ._warnings import warn_user
 
 
@@ -290,7 +292,7 @@ class BaseDetector(BaseEstimator, ABC):
     def _kind_of_task(self, y) -> type[Task]:
         kind = self.task if self.task != "auto" else task_of_net(self.net)
         if kind is None:
-            return kind_of(y)
+            return Classification if are_labels(y) else Regression
         return {"classification": Classification, "regression": Regression}[kind]
 
     def _check_pair(self, X, y, X_name, y_name, kind: type[Task], *, reset):

@@ -1,42 +1,17 @@
-"""What y is: labels or numbers. Everything that differs between the two, apart from the training itself."""
+"""What y is: labels or numbers. What the two have in common, apart from the training itself."""
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
-from sklearn.utils import check_array, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
 
-from ._decision import conformal_p_values, flag_by_loss, flag_by_prediction, loss_limit
-from ._posterior import (
-    Opinion,
-    Panel,
-    alpha_log_loss,
-    best_expected_f1,
-    calibrating_power,
-    evidence_weight,
-    log_losses,
-    marginal_losses,
-    mixed,
-    noise_transition,
-    posterior,
-    rows_to_explain,
-    shares,
-    sharpened,
-    suspicion_by_loss,
-)
-from ._warnings import warn_user
+from ._posterior import Opinion, Panel, rows_to_explain
 
 # What noisy and clean rows are compared by.
 _COMPARED = ("answers", "losses", "lone_answers", "lone_losses")
-# Classes with so many clean rows are calibrated by their own: fewer would make p-values too coarse.
-_CALIBRATING_ROWS = 200
 
 
 class Conclusion(NamedTuple):
@@ -148,7 +123,7 @@ class Task(ABC):
         members, held_out, say, blended = self._weighed(opinions, grounds)
         compared = {name: np.empty_like(getattr(blended, name)) for name in _COMPARED}
         for fold in folds:
-            own, others = clean_folds == fold, _of_other_folds(clean_folds, fold)
+            own, others = clean_folds == fold, of_other_folds(clean_folds, fold)
             of_others = self._weighed(opinions, grounds._replace(known=others, folds=[fold]))[-1]
             for name, values in compared.items():
                 rows = own if name.startswith("lone") else fold
@@ -183,275 +158,15 @@ class Task(ABC):
         """Return the columns of the review table that show targets and answers."""
 
 
-@dataclass(frozen=True)
-class Classification(Task):
-    """Labels, encoded as positions in the sorted classes of both sets."""
-
-    classes: np.ndarray
-
-    @property
-    def n_classes(self) -> int:
-        return len(self.classes)
-
-    @staticmethod
-    def check(y):
-        y = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
-        check_classification_targets(y)
-        return y
-
-    @classmethod
-    def of(cls, y, y_clean):
-        try:
-            classes = unique_labels(y, y_clean)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"y and y_clean hold labels of different types that cannot be sorted together: {error}. "
-                "Use either strings or numbers in both."
-            ) from error
-        if len(classes) < 2:
-            raise ValueError(
-                f"y and y_clean hold one class only, {classes.tolist()[0]!r}: at least two classes are needed."
-            )
-        absent = np.setdiff1d(y, y_clean)
-        if len(absent):
-            warn_user(
-                f"The clean set has no row of class {', '.join(repr(c) for c in absent.tolist())}. "
-                "Nothing verified speaks for these labels, so their rows are likely to be flagged: add clean rows."
-            )
-        return cls(classes)
-
-    def encode(self, y):
-        if not np.isin(y, self.classes).all():
-            unknown = np.setdiff1d(y, self.classes).tolist()
-            raise ValueError(f"labels that were not seen in fit: {unknown}. Known are {self.classes.tolist()}.")
-        return np.searchsorted(self.classes, y)
-
-    def decode(self, targets):
-        return self.classes[targets]
-
-    def knows(self, y):
-        classes = set(self.classes.tolist())
-        return np.array([label in classes for label in y.tolist()])
-
-    def flags(self, targets, answers, losses, limit):
-        return flag_by_prediction(answers, targets) if limit is None else flag_by_loss(losses, limit)
-
-    def scores(self, targets, answers, losses, limit):
-        return _of_targets(answers, targets)
-
-    def _weighed(self, opinions, grounds):
-        sharp = [_sharpened(opinion, grounds) for opinion in opinions.values()]
-        held_out = np.stack([log_losses(opinion.clean_answers, grounds.clean_targets) for opinion in sharp])
-        of_noisy = np.stack([marginal_losses(_said(opinion, grounds), grounds.targets) for opinion in sharp])
-        say = shares(held_out[:, grounds.known], of_noisy)
-        return sharp, held_out, say, _sharpened(mixed(sharp, say), grounds)
-
-    def rightness(self, opinion, targets, clean_folds):
-        return np.stack(
-            [_rightness(of_fold, targets, noise_transition(of_fold, targets)) for of_fold in opinion.answers]
-        )
-
-    def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
-        opinion, log_odds = panel.blended, 0.0
-        probabilities = opinion.answers.mean(axis=0)
-        if evidence is not None:
-            transition = noise_transition(probabilities, targets)
-            log_odds = evidence.noisy * evidence_weight(opinion.clean_answers, clean_targets, transition, evidence)
-        transition = noise_transition(probabilities, targets, log_odds)
-        answers = posterior(probabilities, targets, transition, log_odds)
-        clean_answers = posterior(opinion.clean_answers, clean_targets, transition)
-        right = _of_targets(answers, targets)
-        suspicious = best_expected_f1(1 - right)
-        flagged = [
-            [1 - _rightness(of_fold, targets, transition, log_odds) > suspicious for of_fold in member.answers]
-            for member in panel.opinions
-        ]
-        p_values, n_compared = self._p_values(panel.compared, targets, clean_targets, clean_folds)
-        return Conclusion(
-            answers,
-            log_losses(answers, targets),
-            float(-np.log1p(-suspicious)),
-            clean_answers,
-            log_losses(clean_answers, clean_targets),
-            right,
-            transition,
-            _frequency(panel, flagged),
-            p_values,
-            n_compared,
-            panel._replace(opinions=[], compared=None),
-        )
-
-    def _p_values(self, opinion: Opinion, targets, clean_targets, clean_folds) -> tuple[np.ndarray, int]:
-        """Return p-values, and the number of clean rows that the largest group of rows is compared with."""
-        # The rates of a fold come from noisy rows only, so its clean rows have no part in what they are compared by.
-        transitions = [noise_transition(answers, targets) for answers in opinion.answers]
-        pairs = zip(opinion.answers, transitions, strict=True)
-        scores = np.stack([_rightness(answers, targets, transition) for answers, transition in pairs])
-        clean_scores = np.empty(len(clean_targets))
-        for fold, transition in enumerate(transitions):
-            own = clean_folds == fold
-            clean_scores[own] = _rightness(opinion.lone_answers[own], clean_targets[own], transition)
-        n_clean = np.bincount(clean_targets, minlength=self.n_classes)
-        # A class without clean rows has nothing that it could be compared with.
-        by_itself = (n_clean >= _CALIBRATING_ROWS) | (n_clean == 0)
-        groups = np.where(by_itself, np.arange(self.n_classes), -1)
-        of_groups = groups[targets], groups[clean_targets]
-        p_values = conformal_p_values(scores, clean_scores, clean_folds, *of_groups)
-        return p_values, int(np.unique(of_groups[1], return_counts=True)[1].max())
-
-    def plain_limit(self, clean_losses):
-        return None
-
-    def confront(self, targets, answers, losses, transition):
-        if transition is None:
-            return answers, losses
-        answers = posterior(answers, targets, transition)
-        return answers, log_losses(answers, targets)
-
-    def columns(self, targets, answers):
-        return {
-            "given_label": self.decode(targets),
-            "suggested_label": self.classes[answers.argmax(axis=1)],
-            "suggested_probability": answers.max(axis=1),
-        }
-
-
-@dataclass(frozen=True)
-class Regression(Task):
-    """Numbers, one or several a row; also what a net with a criterion of its own takes."""
-
-    @staticmethod
-    def check(y):
-        with np.errstate(over="ignore"):  # too large for float32: the check finds it infinite
-            y = check_array(y, ensure_2d=False, dtype=np.float32, input_name="y")
-        return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
-
-    @classmethod
-    def of(cls, y, y_clean):
-        if y.shape[1:] != y_clean.shape[1:]:
-            raise ValueError(f"y_clean has targets of shape {y_clean.shape[1:]}, y of shape {y.shape[1:]}.")
-        if (y == y[0]).all():
-            raise ValueError("y holds one value only: there is nothing to learn from it.")
-        return cls()
-
-    def encode(self, y):
-        return y
-
-    def decode(self, targets):
-        return targets
-
-    def knows(self, y):
-        return np.ones(len(y), dtype=bool)
-
-    def flags(self, targets, answers, losses, limit):
-        return flag_by_loss(losses, limit)
-
-    def scores(self, targets, answers, losses, limit):
-        return expit((limit - losses) / max(abs(limit), np.finfo(float).tiny))
-
-    def _weighed(self, opinions, grounds):
-        members = [*opinions.values()]
-        held_out = np.stack([opinion.clean_losses for opinion in members])
-        say = shares(held_out[:, grounds.known])
-        return members, held_out, say, mixed(members, say)
-
-    def rightness(self, opinion, targets, clean_folds):
-        known = [opinion.clean_losses[_of_other_folds(clean_folds, fold)] for fold in range(len(opinion.losses))]
-        of_folds = zip(opinion.losses, known, opinion.swapped_losses, strict=True)
-        return np.stack([1 - suspicion_by_loss(*losses) for losses in of_folds])
-
-    def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
-        opinion = panel.blended
-        # Losses of a criterion of the user's can be negative; alpha raises or lowers what is above the least of them.
-        least, factor = min(0.0, opinion.losses.min(), opinion.clean_losses.min()), np.exp(alpha_log_loss(alpha))
-
-        def raised(losses):
-            return (losses - least) * factor + least
-
-        losses = raised(opinion.losses.mean(axis=0))
-        suspicion = suspicion_by_loss(losses, opinion.clean_losses, opinion.swapped_losses.mean(axis=0))
-        spared = suspicion <= best_expected_f1(suspicion)
-        # Where every row is better flagged, the limit is the least loss there is.
-        limit = float(losses[spared].max() if spared.any() else losses.min())
-        flagged = [raised(o.losses) > limit for o in panel.opinions]
-        return Conclusion(
-            opinion.answers.mean(axis=0),
-            losses,
-            limit,
-            opinion.clean_answers,
-            opinion.clean_losses,
-            1 - suspicion,
-            None,
-            _frequency(panel, flagged),
-            conformal_p_values(-panel.compared.losses, -panel.compared.lone_losses, clean_folds),
-            len(clean_targets),
-            panel._replace(opinions=[], compared=None),
-        )
-
-    def plain_limit(self, clean_losses):
-        return loss_limit(clean_losses)
-
-    def confront(self, targets, answers, losses, transition):
-        return answers, losses
-
-    def columns(self, targets, answers):
-        answers = answers.reshape(len(targets), -1)
-        targets = targets.reshape(len(targets), -1)
-        names = [""] if targets.shape[1] == 1 else [f"_{n}" for n in range(targets.shape[1])]
-        given = {f"given_target{name}": column for name, column in zip(names, targets.T, strict=True)}
-        names = [""] if answers.shape[1] == 1 else [f"_{n}" for n in range(answers.shape[1])]
-        return given | {f"predicted_target{name}": column for name, column in zip(names, answers.T, strict=True)}
-
-
-def _of_other_folds(clean_folds: np.ndarray, fold: int) -> np.ndarray:
+def of_other_folds(clean_folds: np.ndarray, fold: int) -> np.ndarray:
     """Return which clean rows may decide on what rows of a fold are compared with; all of them if there is one fold."""
     own = clean_folds == fold
     return own if own.all() else ~own
 
 
-def _of_targets(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    return probabilities[np.arange(len(targets)), targets]
-
-
-def _rightness(probabilities: np.ndarray, targets: np.ndarray, transition: np.ndarray, log_odds=0.0) -> np.ndarray:
-    """Return how probable the given labels are, once it is known that they were given."""
-    return _of_targets(posterior(probabilities, targets, transition, log_odds), targets)
-
-
-def _frequency(panel: Panel, flagged: list) -> np.ndarray | None:
+def frequency(panel: Panel, flagged: list) -> np.ndarray | None:
     """Return how often the members of a panel flag each row; ``None`` if their opinions were not kept."""
     return panel.shares @ np.mean(flagged, axis=1) if panel.opinions else None
-
-
-def _said(opinion: Opinion, grounds: Grounds) -> np.ndarray:
-    """Return what is said of the noisy rows that decide."""
-    return opinion.answers[np.ix_(grounds.folds, grounds.rows)].mean(axis=0)
-
-
-def _sharpened(opinion: Opinion, grounds: Grounds) -> Opinion:
-    known = grounds.known
-    clean = opinion.clean_answers[known], grounds.clean_targets[known]
-    power = calibrating_power(*clean, _said(opinion, grounds), grounds.targets)
-    fields = ("answers", "clean_answers", "lone_answers")
-    return opinion._replace(**{name: sharpened(getattr(opinion, name), power) for name in fields})
-
-
-def kind_of(y) -> type[Task]:
-    """Return the task that targets of this type pose.
-
-    Numbers that are not whole are no labels, nor are more than 20 different numbers of which the average one stands in
-    fewer than ten rows.
-    """
-    try:
-        with np.errstate(invalid="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            kind = type_of_target(y)
-    except (ValueError, TypeError):  # what is wrong with y is said by the check
-        return Classification
-    if kind == "multiclass" and np.asarray(y).dtype.kind in "iuf":
-        n_distinct = len(np.unique(y))
-        return Regression if n_distinct > max(20, len(y) / 10) else Classification
-    return Regression if kind.startswith(("continuous", "multilabel", "multiclass-multioutput")) else Classification
 
 
 @contextmanager

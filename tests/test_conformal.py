@@ -9,9 +9,9 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from sklearn_cdgd import CorruptionDetector
+from sklearn_cdgd._classification import Classification
 from sklearn_cdgd._decision import conformal_p_values, flag_by_p_value, share_of_right
 from sklearn_cdgd._posterior import Opinion
-from sklearn_cdgd._task import Classification
 from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
 from sklearn_cdgd._posterior import Opinion
-from sklearn_cdgd._task import Regression
+from sklearn_cdgd._regression import Regression
 from sklearn_cdgd.datasets import corrupt_targets
 
 DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]
@@ -39,7 +39,7 @@ def linear_problem(n_noisy=150, n_clean=50, n_outputs=1, seed=0):
 
 def quick(cls, **options):
     if cls is CorruptionDetector:
-        options = {"max_iter": 4} | options
+        options = {"max_iter": 4, "cv": 2, "clean_cv": 2} | options
     return cls(random_state=0, **options)
 
 

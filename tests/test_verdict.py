@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from sklearn_cdgd._classification import Classification
 from sklearn_cdgd._learning import Folds, Learnt, Settings, judge
 from sklearn_cdgd._network import Network
 from sklearn_cdgd._outer import OuterState
-from sklearn_cdgd._task import Classification
 from sklearn_cdgd._trainer import Manner, Trainer
 from sklearn_cdgd._verdict import deal, held_out_losses
 from sklearn_cdgd._workers import Workers
