@@ -351,8 +351,17 @@ def provenance(document: dict) -> list[str]:
             facts = session["machine"] | {k: v for k, v in session["versions"].items() if v}
             what = ", ".join(f"{name} {value}" for name, value in facts.items())
             seconds = sum(run["seconds"] for run in own)
-            lines.append(f"{len(own)} runs, seeds {seeds}, {seconds:.0f} seconds, {session['started']}: {what}.")
+            lines.append(
+                f"{len(own)} runs, seeds {ranges(seeds)}, {seconds:.0f} seconds, {session['started']}: {what}."
+            )
     return [escaped(line) for line in lines]
+
+
+def ranges(numbers: list[int]) -> str:
+    """Return rising numbers in words, "0 to 3, 7"."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return ", ".join(f"{a} to {b}" if b > a else str(a) for a, b in zip(starts, ends, strict=True))
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

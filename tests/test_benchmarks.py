@@ -437,10 +437,14 @@ def test_render_writes_what_the_documentation_includes(document, tmp_path):
     assert "About it." in text
     assert ".. list-table:: F1\n   :header-rows: 1\n" in text
     assert "   * - set=a\\_set, M=1\n     - 2\n" in text
-    assert "8 runs, seeds [0, 1], 12 seconds, today: cores 2, torch 2." in text
+    assert "8 runs, seeds 0 to 1, 12 seconds, today: cores 2, torch 2." in text
     assert ".. image:: made_up_0.svg" in text
     assert (tmp_path / "made_up_0.svg").exists()
     assert not (tmp_path / "other.rst").exists()
+
+
+def test_seeds_in_words():
+    assert render.ranges([0, 1, 2, 3, 7, 9, 10]) == "0 to 3, 7, 9 to 10"
 
 
 # --- scale ------------------------------------------------------------------------------------------------------------
