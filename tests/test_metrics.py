@@ -66,7 +66,8 @@ def test_held_out_pairs_are_scored_in_cross_validation(response, least, spheres)
     metric = f1_score if response == "flags" else average_precision_score
     scorer = make_detection_scorer(metric, response=response, truth=(X, y, is_corrupted))
     clean = {"X_clean": (X_clean,), "y_clean": (y_clean,)}
-    found = cross_val_score(CorruptionDetector(max_iter=4, random_state=0), X, y, cv=2, scoring=scorer, params=clean)
+    detector = CorruptionDetector(max_iter=4, cv=2, clean_cv=2, random_state=0)
+    found = cross_val_score(detector, X, y, cv=2, scoring=scorer, params=clean)
     assert (found > least).all()  # flagging all: F1 0.46
 
 

@@ -212,7 +212,7 @@ class TestAlphaOfNewPairs:
 
     def test_the_other_label_of_a_flipped_row_is_the_better_one(self, spheres):
         X, y, X_clean, y_clean, is_corrupted = spheres(n_noisy=200, n_features=2, rate=0.3)
-        detector = CorruptionDetector(max_iter=6, random_state=0).fit(X[:120], y[:120], X_clean, y_clean)
+        detector = CorruptionDetector(max_iter=6, cv=None, random_state=0).fit(X[:120], y[:120], X_clean, y_clean)
         X_new, y_new, is_corrupted = X[120:], y[120:], is_corrupted[120:]
         gain = detector.decision_function(X_new, 1 - y_new) - detector.decision_function(X_new, y_new)
         assert (gain[is_corrupted] > 0).mean() > 0.8
