@@ -34,14 +34,14 @@ HEADLINE = (
 )
 HEADLINE_METHODS = ("T", "cleanlab", "Data-OOB", "AUM", "KNN-Shapley", "S_n", "S_c")
 
-# What wins are counted over: name, document, and which of its configurations.
+# What wins are counted over: name, document, which of its configurations, and whether the targets are labels.
 REGRESSION = ("bikeshare", "wage", "diabetes")
 GROUPS = (
-    ("spheres, 15 features", "spheres", lambda c: c["d"] == 15),
-    ("spheres, 80 features", "spheres", lambda c: c["d"] == 80),
-    ("digits", "digits", lambda c: True),
-    ("tables, labels", "tabular", lambda c: c["validation"] == "clean" and c["set"] not in REGRESSION),
-    ("tables, numbers", "tabular", lambda c: c["validation"] == "clean" and c["set"] in REGRESSION),
+    ("spheres, 15 features", "spheres", lambda c: c["d"] == 15, True),
+    ("spheres, 80 features", "spheres", lambda c: c["d"] == 80, True),
+    ("digits", "digits", lambda c: True, True),
+    ("tables, labels", "tabular", lambda c: c["validation"] == "clean" and c["set"] not in REGRESSION, True),
+    ("tables, numbers", "tabular", lambda c: c["validation"] == "clean" and c["set"] in REGRESSION, False),
 )
 # Whom T is to be ahead of: of these, and of all.
 RIVALS = (("cleanlab, S_n, S_c", ("cleanlab", "S_n", "S_c")), ("all", None))
@@ -267,22 +267,22 @@ def totals(folder: Path) -> str:
     columns = [f"{NAMES[metric]}: {whom}" for whom, _ in RIVALS for metric in metrics]
     rows, sums = [["T is ahead of", "configurations", "seeds", *columns]], np.zeros((len(columns), 2), dtype=int)
     n_classified = 0
-    for name, document, belongs in GROUPS:
+    for name, document, belongs, has_labels in GROUPS:
         values = Values(json.loads((folder / f"{document}.json").read_text())["runs"])
         members = [c for c in values.configurations if belongs(c) and values.of(c, "T", "f1")]
         if not members:
             continue
         counts = [ahead_and_close(values, members, rivals, metric) for _, rivals in RIVALS for metric in metrics]
-        seeds = sorted({len(values.of(c, "T", "f1")) for c in members})
-        rows.append([name, str(len(members)), " to ".join(map(str, {seeds[0]: 0, seeds[-1]: 0})), *map(_sum, counts)])
-        if name != "tables, numbers":
+        n_seeds = sorted({len(values.of(c, "T", "f1")) for c in members})
+        rows.append([name, str(len(members)), ranges(n_seeds), *map(_in_words, counts)])
+        if has_labels:
             sums, n_classified = sums + counts, n_classified + len(members)
     if n_classified:
-        rows.append(["all with labels", str(n_classified), "", *map(_sum, sums)])
+        rows.append(["all with labels", str(n_classified), "", *map(_in_words, sums)])
     return simple_table(rows)
 
 
-def _sum(counts) -> str:
+def _in_words(counts) -> str:
     ahead, close = counts
     return f"{ahead} + {close}" if close else str(ahead)
 

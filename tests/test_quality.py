@@ -59,7 +59,7 @@ def test_spheres_with_many_errors():
 
 
 def test_spheres_with_few_errors():
-    # One network a split gives .874 on these five sets, with a standard error of .010.
+    # One network a split gives .880 on these five sets, with a standard error of .016: too near for a test.
     f1, _ = spheres_f1(0.1, n_judges=2)
     assert f1["T"] >= 0.88
     assert f1["T"] > 0.2 + max(f1["alpha"], f1["S_n"], f1["S_c"])
