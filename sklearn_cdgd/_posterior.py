@@ -41,7 +41,7 @@ class Opinion(NamedTuple):
         The same for clean rows, by all networks that do not know them.
     clean_losses : ndarray of shape (n_clean,)
     lone_answers : ndarray of shape (n_clean, ...)
-        By as few of these networks as judge a noisy row: what a noisy row can be compared with.
+        By as few of these networks as judge a noisy row, all folds together: what a noisy row can be compared with.
     lone_losses : ndarray of shape (n_clean,)
     swapped_losses : ndarray of shape (n_folds, n_noisy)
         Of the noisy rows with the targets of others; zeros where there are labels.

@@ -43,8 +43,8 @@ class Verdict(NamedTuple):
 class Split(NamedTuple):
     """Which rows some networks are trained on, and which they judge: masks over the noisy and the clean set.
 
-    `fold` is the clean fold that they do not see. Of the clean rows that they judge, `stand_ins` are those that other
-    networks do not count as noisy rows for.
+    `fold` is the clean fold that they do not see. Of the clean rows that they judge, `stand_ins` are those that these
+    networks help to compare with noisy rows: as many help with each as judge a noisy row, all folds together.
     """
 
     fold: int
@@ -224,9 +224,11 @@ def hear(
     if len(alphas) == 1:  # one clean row cannot be left out of itself
         rotations = [(0, all_clean, all_clean)]
     n_folds = noisy_folds.max() + 1
-    stand_in_folds = rng.permutation(np.arange(len(clean[1])) % n_folds)
+    # A noisy row is judged once for each clean fold, a clean row by up to all networks of its own fold.
+    first_folds = rng.permutation(np.arange(len(clean[1])) % n_folds)
+    stands_in = [(j - first_folds) % n_folds < len(alphas) for j in range(n_folds)]
     crossed = [
-        Split(k, noisy_folds != j, noisy_folds == j, seen, held_out, held_out & (stand_in_folds == j))
+        Split(k, noisy_folds != j, noisy_folds == j, seen, held_out, held_out & stands_in[j])
         for k, seen, held_out in rotations
         for j in range(n_folds)
     ]
