@@ -219,19 +219,7 @@ def hear(
     noisy, clean, network = trainer.noisy, trainer.clean, trainer.network
     swapped = None if task.n_classes is not None else rng.permutation(noisy[1])
     court = Court(workers, n_judges=n_judges, seed=seed, swapped=swapped)
-    all_noisy, all_clean = np.ones(len(noisy[1]), dtype=bool), np.ones(len(clean[1]), dtype=bool)
-    rotations = [(k, clean_folds != k, clean_folds == k) for k in range(len(alphas))]
-    if len(alphas) == 1:  # one clean row cannot be left out of itself
-        rotations = [(0, all_clean, all_clean)]
-    n_folds = noisy_folds.max() + 1
-    # A noisy row is judged once for each clean fold, a clean row by up to all networks of its own fold.
-    first_folds = rng.permutation(np.arange(len(clean[1])) % n_folds)
-    stands_in = [(j - first_folds) % n_folds < len(alphas) for j in range(n_folds)]
-    crossed = [
-        Split(k, noisy_folds != j, noisy_folds == j, seen, held_out, held_out & stands_in[j])
-        for k, seen, held_out in rotations
-        for j in range(n_folds)
-    ]
+    crossed, clean_only = splits_of(clean_folds, noisy_folds, rng)
     ones, kinds = np.ones_like(alphas), {}
 
     def ask(name: str, *arguments) -> None:
@@ -242,7 +230,6 @@ def hear(
     ask("all rows as they are", crossed, ones, clean_weight)
     if clean_weight > 0:
         ask("rows weighted by alpha, heavy clean rows", crossed, alphas, _HEAVIER * clean_weight)
-        clean_only = [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
         ask("clean rows alone", clean_only, ones, 1.0)
     compares = witnesses == "all" and clean_weight > 0 and network.compares_rows
     has_labels, has_trees = task.n_classes is not None, compares and network.can_score_predictions(noisy[1])
@@ -260,6 +247,41 @@ def hear(
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
         kinds[NEIGHBORS, _WHOLE] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
     return convened()
+
+
+def splits_of(
+    clean_folds: np.ndarray, noisy_folds: np.ndarray, rng: np.random.RandomState
+) -> tuple[list[Split], list[Split]]:
+    """Pair every fold of the clean rows with every fold of the noisy rows, and with all of them at once.
+
+    Parameters
+    ----------
+    clean_folds : ndarray of shape (n_clean,)
+    noisy_folds : ndarray of shape (n_noisy,)
+    rng : RandomState
+        Chooses for every clean row the networks by which it is compared with noisy rows.
+
+    Returns
+    -------
+    crossed : list of Split
+        For networks that are trained on the rest of both sets.
+    clean_only : list of Split
+        For networks that are trained on the rest of the clean set alone.
+    """
+    n_clean_folds, n_folds = clean_folds.max() + 1, noisy_folds.max() + 1
+    all_noisy = np.ones(len(noisy_folds), dtype=bool)
+    rotations = [(k, clean_folds != k, clean_folds == k) for k in range(n_clean_folds)]
+    if n_clean_folds == 1:  # one clean row cannot be left out of itself
+        rotations = [(0, clean_folds == 0, clean_folds == 0)]
+    # A noisy row is judged once for each clean fold: a clean row is heard as often, by networks of its own fold.
+    first_folds = rng.permutation(np.arange(len(clean_folds)) % n_folds)
+    stands_in = [(j - first_folds) % n_folds < n_clean_folds for j in range(n_folds)]
+    crossed = [
+        Split(k, noisy_folds != j, noisy_folds == j, seen, held_out, held_out & stands_in[j])
+        for k, seen, held_out in rotations
+        for j in range(n_folds)
+    ]
+    return crossed, [Split(k, ~all_noisy, all_noisy, seen, held_out, held_out) for k, seen, held_out in rotations]
 
 
 def judge_plainly(

@@ -12,7 +12,7 @@ from sklearn_cdgd._learning import Folds, Learnt, Settings, judge
 from sklearn_cdgd._network import Network
 from sklearn_cdgd._outer import OuterState
 from sklearn_cdgd._trainer import Manner, Trainer
-from sklearn_cdgd._verdict import deal, held_out_losses
+from sklearn_cdgd._verdict import deal, held_out_losses, splits_of
 from sklearn_cdgd._workers import Workers
 
 N_NOISY, N_CLEAN = 23, 10
@@ -102,3 +102,16 @@ def test_held_out_losses_come_from_the_other_folds(court, sets, monkeypatch):
     _, clean = sets
     losses = held_out_losses(Network(), clean, 5, seed=0, rng=np.random.RandomState(0))
     np.testing.assert_array_equal(losses, N_CLEAN - 2)
+
+
+@pytest.mark.parametrize(("n_folds", "n_clean_folds"), [(5, 3), (2, 3), (1, 3), (5, 1)])
+def test_clean_rows_are_compared_by_as_many_networks_as_judge_a_noisy_row(n_folds, n_clean_folds):
+    """By fewer only where their own fold has no more, and never by networks of another fold."""
+    clean_folds, noisy_folds = np.arange(N_CLEAN) % n_clean_folds, np.arange(N_NOISY) % n_folds
+    crossed, clean_only = splits_of(clean_folds, noisy_folds, np.random.RandomState(0))
+    for splits, n_most in ((crossed, min(n_folds, n_clean_folds)), (clean_only, 1)):
+        assert (sum(split.judged.astype(int) for split in splits) == n_clean_folds).all()
+        assert (sum(split.stand_ins.astype(int) for split in splits) == n_most).all()
+        assert all((clean_folds[split.stand_ins] == split.fold).all() for split in splits)
+    # Not the same networks for all rows: each is heard of some.
+    assert all(split.stand_ins.any() for split in crossed)
