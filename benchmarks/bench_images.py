@@ -40,7 +40,7 @@ FULL = dict(
     options=dict(max_iter=150, outer_lr=0.05, outer_eps=0, outer_patience=20, average=False),
 )
 QUICK = dict(n_noisy=400, n_clean=200, training=dict(max_epochs=3, lr=0.12), options=dict(max_iter=2))
-COMMON = dict(truncation=1, clean_every="epoch", n_inits=1, cv=None, n_judges=1, clean_weight=0)
+COMMON = dict(truncation=1, clean_every="epoch", n_inits=1, clean_cv=None, cv=None, n_judges=1, clean_weight=0)
 
 
 class PaperConvolution(nn.Module):

@@ -25,6 +25,7 @@ PAPER = dict(
     outer_eps=0,
     max_iter=250,
     n_inits=1,
+    clean_cv=None,
     average=False,
     cv=None,
     n_judges=1,
