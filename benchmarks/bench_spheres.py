@@ -6,7 +6,8 @@ own settings for ours (1,000 ReLU units, plain SGD with lr 1.4, 600 full-batch s
 outer steps; no cross-fitting, no averaging, clean rows not trained on), and for S_n and S_c its Adam with lr 0.01 for
 200 epochs (without its plateau rule): d=15, M=100, one seed with 1,000 units and three with 200, and d=2 with N=100,
 M=20. How weights are drawn the paper does not say; here it is after Glorot, with which lr 1.4 is stable: with torch's
-own, larger ones the loss first rises to 2 (d=15) or 26 (d=2), and derivatives through that say nothing. Our defaults were chosen on seeds 10 and up; the tables judge seeds from 0.
+own, larger ones the loss first rises to 2 (d=15) or 26 (d=2), and derivatives through that say nothing. Our defaults
+were chosen on seeds 10 and up; the tables judge seeds from 0.
 """
 
 from __future__ import annotations
