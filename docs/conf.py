@@ -46,6 +46,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"demo_",
     "within_subsection_order": "gallery_order.FirstThingsFirst",
     "abort_on_example_error": True,
+    "parallel": 2,
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_signature": False,
