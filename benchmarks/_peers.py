@@ -57,6 +57,10 @@ def default_net(n_outputs: int) -> None:
 # --- ours and the paper's baselines -----------------------------------------------------------------------------------
 
 
+# One alpha from the whole clean set, and one network that is trained with it and judges its own rows.
+PAPER_READ_OUT = dict(n_inits=1, clean_cv=None, cv=None, n_judges=1, clean_weight=0)
+
+
 def cdgd(
     X, y, X_clean, y_clean, *, seed, net_of: NetOf = default_net, fdrs: tuple[float, ...] = (), **options
 ) -> dict[str, Verdict]:

@@ -21,6 +21,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from _data import IMAGES
+from _peers import PAPER_READ_OUT
 from _run import Benchmark, Task, main
 from sklearn_cdgd.datasets import flip_labels
 
@@ -40,7 +41,7 @@ FULL = dict(
     options=dict(max_iter=150, outer_lr=0.05, outer_eps=0, outer_patience=20, average=False),
 )
 QUICK = dict(n_noisy=400, n_clean=200, training=dict(max_epochs=3, lr=0.12), options=dict(max_iter=2))
-COMMON = dict(truncation=1, clean_every="epoch", n_inits=1, clean_cv=None, cv=None, n_judges=1, clean_weight=0)
+COMMON = PAPER_READ_OUT | dict(truncation=1, clean_every="epoch")
 
 
 class PaperConvolution(nn.Module):
