@@ -6,8 +6,10 @@ is kept; as lucky rows count as polluted, the right answer scores about 0.952. "
 positive class of all other tables: a row whose label is wrong. Accuracy is that of a classifier trained on the kept
 rows; on those and the clean rows, which any user would do; or on clean rows and all others, with the label that T
 suggests where a row is flagged, as ``FilteredClassifier(mode="relabel")`` does: multinomial logistic regression with C
-= 0.1 for the linear network, the same network trained alone for the other one. Published means of F1 kept / test
+= 0.1 for the linear network, the same network trained alone for the others. Published means of F1 kept / test
 accuracy: full unroll .896 / .846, V-PBGD .917 / .901 (linear); V-PBGD .921 / .915, G-PBGD .908 / .924 (784-300-10).
+The third network is the second one trained on images that are moved by up to one pixel, which the published ones were
+not.
 
 The networks and what ours gets beside its defaults were chosen on seeds 10 and up. Those draw from the second half of
 MNIST's 60,000 training rows and are tested on other rows of it; seeds below 10, which judge, draw from the first half
@@ -24,7 +26,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from skorch import NeuralNetClassifier
+from skorch.callbacks import LRScheduler
 from torch import nn
+from torch.nn.functional import pad
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from _data import load_mnist
 from _peers import Verdict
@@ -32,33 +37,63 @@ from _run import Benchmark, Task, main
 
 load = functools.cache(load_mnist)
 
+SIDE, PIXEL_MEAN = 28, 0.1307
+
 # What ours gets beside its defaults, and how the networks are trained.
+MOVED = "784-300-10, moved images"
 NETWORKS = {
-    "linear": dict(n_hidden=0, lr=0.02, batch_size=250, max_epochs=20, optimizer__weight_decay=1e-3),
-    "784-300-10": dict(n_hidden=300, lr=0.1, batch_size=200, max_epochs=20),
+    "linear": dict(module__n_hidden=0, lr=0.02, batch_size=250, max_epochs=20, optimizer__weight_decay=1e-3),
+    "784-300-10": dict(module__n_hidden=300, module__dropouts=(0.2, 0.4), lr=0.1, batch_size=200, max_epochs=20),
+    MOVED: dict(
+        module__n_hidden=300,
+        module__dropouts=(0.0, 0.3),
+        module__moved_by=1,
+        lr=0.1,
+        batch_size=100,
+        max_epochs=30,
+        callbacks=[("schedule", LRScheduler(CosineAnnealingLR, T_max=30))],
+    ),
 }
 OPTIONS = {
     "linear": dict(max_iter=12, n_inits=1, clean_every="epoch", clean_weight=2.0),
     "784-300-10": dict(max_iter=8, n_inits=1, clean_every="epoch", clean_weight=1.0),
+    MOVED: dict(max_iter=2, n_inits=1, clean_every="epoch", clean_weight=1.0),
 }
 
 
 class Perceptron(nn.Module):
     """A linear network, or one with a hidden ReLU layer and dropout, on pixels less their mean."""
 
-    def __init__(self, n_hidden: int, n_outputs: int = 10):
+    def __init__(self, n_hidden: int, dropouts: tuple[float, float] = (0.0, 0.0), moved_by: int = 0, n_outputs=10):
         super().__init__()
-        hidden = [nn.Dropout(0.2), nn.Linear(784, n_hidden), nn.ReLU(), nn.Dropout(0.4)] if n_hidden else []
-        self.layers = nn.Sequential(*hidden, nn.Linear(n_hidden or 784, n_outputs))
+        before, after = map(nn.Dropout, dropouts)
+        hidden = [before, nn.Linear(784, n_hidden), nn.ReLU(), after] if n_hidden else []
+        self.layers = nn.Sequential(Moved(moved_by), *hidden, nn.Linear(n_hidden or 784, n_outputs))
 
     def forward(self, X):
-        return self.layers(X - 0.1307)
+        return self.layers(X - PIXEL_MEAN)
 
 
-def net_of(n_hidden: int, device: str = "cpu", **training):
+class Moved(nn.Module):
+    """In training, move every image by up to `by` pixels to each side; what comes in from there is black."""
+
+    def __init__(self, by: int):
+        super().__init__()
+        self.by = by
+
+    def forward(self, X):
+        if not self.training or self.by == 0:
+            return X
+        side = SIDE + 2 * self.by
+        framed = pad(X.view(-1, SIDE, SIDE), [self.by] * 4, value=-PIXEL_MEAN)
+        top, left = torch.randint(2 * self.by + 1, (2, len(X), 1), device=X.device)
+        rows, columns = (first + torch.arange(SIDE, device=X.device) for first in (top, left))
+        return framed.flatten(1).gather(1, (rows[:, :, None] * side + columns[:, None, :]).flatten(1))
+
+
+def net_of(device: str = "cpu", **training):
     return lambda n_outputs: NeuralNetClassifier(
         Perceptron,
-        module__n_hidden=n_hidden,
         module__n_outputs=n_outputs,
         criterion=nn.CrossEntropyLoss,
         optimizer__momentum=0.9,
@@ -119,10 +154,7 @@ def _joined(*pairs):
 
 
 def accuracy(train, test, network, linear: bool) -> float:
-    if linear:
-        model = LogisticRegression(C=0.1, max_iter=300)
-    else:
-        model = network(10).set_params(batch_size=100, max_epochs=25, lr=0.05)
+    model = LogisticRegression(C=0.1, max_iter=300) if linear else network(10)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return float((model.fit(*train).predict(test[0]) == test[1]).mean())

@@ -180,9 +180,6 @@ def test_accuracy_after_hypercleaning():
 
     def network(n_outputs):
         class Net:
-            def set_params(self, **params):
-                return self
-
             def fit(self, X, y):
                 seen.append((X, y))
                 return self
