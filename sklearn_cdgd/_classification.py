@@ -137,7 +137,7 @@ class Classification(Task):
         clean_scores = np.empty(len(clean_targets))
         for fold, transition in enumerate(transitions):
             own = clean_folds == fold
-            clean_scores[own] = _rightness(opinion.lone_answers[own], clean_targets[own], transition)
+            clean_scores[own] = _rightness(opinion.stand_in_answers[own], clean_targets[own], transition)
         n_clean = np.bincount(clean_targets, minlength=self.n_classes)
         # A class without clean rows has nothing that it could be compared with.
         by_itself = (n_clean >= _CALIBRATING_ROWS) | (n_clean == 0)
@@ -199,5 +199,5 @@ def _sharpened(opinion: Opinion, grounds: Grounds) -> Opinion:
     known = grounds.known
     clean = opinion.clean_answers[known], grounds.clean_targets[known]
     power = calibrating_power(*clean, _said(opinion, grounds), grounds.targets)
-    fields = ("answers", "clean_answers", "lone_answers")
+    fields = ("answers", "clean_answers", "stand_in_answers")
     return opinion._replace(**{name: sharpened(getattr(opinion, name), power) for name in fields})

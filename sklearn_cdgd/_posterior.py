@@ -40,9 +40,9 @@ class Opinion(NamedTuple):
     clean_answers : ndarray of shape (n_clean, ...)
         The same for clean rows, by all networks that do not know them.
     clean_losses : ndarray of shape (n_clean,)
-    lone_answers : ndarray of shape (n_clean, ...)
+    stand_in_answers : ndarray of shape (n_clean, ...)
         By as few of these networks as judge a noisy row, all folds together: what a noisy row can be compared with.
-    lone_losses : ndarray of shape (n_clean,)
+    stand_in_losses : ndarray of shape (n_clean,)
     swapped_losses : ndarray of shape (n_folds, n_noisy)
         Of the noisy rows with the targets of others; zeros where there are labels.
     """
@@ -51,8 +51,8 @@ class Opinion(NamedTuple):
     losses: np.ndarray
     clean_answers: np.ndarray
     clean_losses: np.ndarray
-    lone_answers: np.ndarray
-    lone_losses: np.ndarray
+    stand_in_answers: np.ndarray
+    stand_in_losses: np.ndarray
     swapped_losses: np.ndarray
 
 

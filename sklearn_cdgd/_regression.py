@@ -80,7 +80,7 @@ class Regression(Task):
             1 - suspicion,
             None,
             frequency(panel, flagged),
-            conformal_p_values(-panel.compared.losses, -panel.compared.lone_losses, clean_folds),
+            conformal_p_values(-panel.compared.losses, -panel.compared.stand_in_losses, clean_folds),
             len(clean_targets),
             panel._replace(opinions=[], compared=None),
         )

@@ -233,8 +233,8 @@ def conclude_all(
         losses=joined("losses", in_order, shards, 1),
         clean_answers=np.mean([panel.blended.clean_answers for panel in panels], axis=0),
         clean_losses=np.mean([panel.blended.clean_losses for panel in panels], axis=0),
-        lone_answers=joined("lone_answers", of_one),
-        lone_losses=joined("lone_losses", of_one),
+        stand_in_answers=joined("stand_in_answers", of_one),
+        stand_in_losses=joined("stand_in_losses", of_one),
         swapped_losses=joined("swapped_losses", in_order, shards, 1),
     )
     held_out, say = (np.mean([getattr(panel, name) for panel in panels], axis=0) for name in ("held_out", "shares"))
@@ -245,8 +245,8 @@ def conclude_all(
     compared = blended._replace(
         answers=in_order([panel.compared.answers for panel in panels], shards, 1),
         losses=in_order([panel.compared.losses for panel in panels], shards, 1),
-        lone_answers=of_one([panel.compared.lone_answers for panel in panels]),
-        lone_losses=of_one([panel.compared.lone_losses for panel in panels]),
+        stand_in_answers=of_one([panel.compared.stand_in_answers for panel in panels]),
+        stand_in_losses=of_one([panel.compared.stand_in_losses for panel in panels]),
     )
     panel = Panel(panels[0].names, [], held_out, say, blended, compared)
     conclusion = task.conclude(panel, targets, clean_targets, alpha, evidence, clean_folds)

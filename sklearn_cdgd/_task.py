@@ -11,7 +11,7 @@ import numpy as np
 from ._posterior import Opinion, Panel, rows_to_explain
 
 # What noisy and clean rows are compared by.
-_COMPARED = ("answers", "losses", "lone_answers", "lone_losses")
+_COMPARED = ("answers", "losses", "stand_in_answers", "stand_in_losses")
 
 
 class Conclusion(NamedTuple):
@@ -126,7 +126,7 @@ class Task(ABC):
             own, others = clean_folds == fold, of_other_folds(clean_folds, fold)
             of_others = self._weighed(opinions, grounds._replace(known=others, folds=[fold]))[-1]
             for name, values in compared.items():
-                rows = own if name.startswith("lone") else fold
+                rows = own if name.startswith("stand_in") else fold
                 values[rows] = getattr(of_others, name)[rows]
         return Panel(tuple(opinions), members, held_out, say, blended, blended._replace(**compared))
 

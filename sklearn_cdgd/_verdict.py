@@ -101,14 +101,14 @@ class Court:
         """Return an opinion for every part of the training, given what was heard for each split."""
         n_clean, opinions = len(splits[0].clean_judged), []
         for of_part in zip(*judgements, strict=True):
-            noisy, clean, lone = (_Tally(n) for n in (shape, (n_clean,), (n_clean,)))
+            noisy, clean, stand_ins = (_Tally(n) for n in (shape, (n_clean,), (n_clean,)))
             swapped = np.zeros(shape)
             for split, (of_noisy, of_clean, of_swapped) in zip(splits, of_part, strict=True):
                 noisy.add((split.fold, split.judged), *of_noisy)
                 clean.add(split.clean_judged, *of_clean)
-                lone.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
+                stand_ins.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
                 swapped[split.fold, split.judged] += of_swapped
-            opinions.append(Opinion(*noisy.means(), *clean.means(), *lone.means(), swapped / noisy.counts))
+            opinions.append(Opinion(*noisy.means(), *clean.means(), *stand_ins.means(), swapped / noisy.counts))
         return opinions
 
     def _swapped(self, split: Split) -> np.ndarray | None:
