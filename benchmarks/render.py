@@ -160,10 +160,10 @@ def metric_table(values: Values, title: str, metrics: list[str]) -> Table:
         header.append("T / best other F1")
     rows = []
     for configuration in values.configurations:
-        seeds = {seed for method in methods for seed in values.of(configuration, method, metrics[0])}
+        n_seeds = sorted({len(values.of(configuration, method, metrics[0])) for method in methods} - {0})
         cells = [" / ".join(cell(values.of(configuration, m, metric).values()) for metric in metrics) for m in methods]
         floor = [f"{values.floor(configuration):.3f}"] if shows_f1 else []
-        row = [label(configuration), str(len(seeds)), *floor, *cells]
+        row = [label(configuration), ranges(n_seeds), *floor, *cells]
         if "T / best other F1" in header:
             row.append(ratio(values, configuration, methods))
         rows.append(row)
@@ -179,13 +179,13 @@ def cell(values) -> str:
 
 
 def ratio(values: Values, configuration: dict, methods: list[str]) -> str:
-    means = {
-        m: mean_and_error(values.of(configuration, m, "f1").values())[0]
-        for m in methods
-        if values.of(configuration, m, "f1")
-    }
-    others = [mean for method, mean in means.items() if method not in OURS]
-    return f"{means['T'] / max(others):.2f}" if "T" in means and others and max(others) > 0 else "n/a"
+    """Return F1 of T as a part of that of the best other method, each over the seeds that both have run."""
+    ours, ratios = values.of(configuration, "T", "f1"), []
+    for others in (values.of(configuration, method, "f1") for method in methods if method not in OURS):
+        common = ours.keys() & others.keys()
+        if theirs := sum(others[seed] for seed in common):
+            ratios.append(sum(ours[seed] for seed in common) / theirs)
+    return f"{min(ratios):.2f}" if ratios else "n/a"
 
 
 def wins_table(values: Values, configurations: list[dict], metrics: list[str], part: str) -> Table:
@@ -260,12 +260,13 @@ def headline(folder: Path) -> str:
 def totals(folder: Path) -> str:
     """Return in how many configurations the mean of T is ahead of every rival, as a table of reStructuredText.
 
-    After a plus sign stand those where one rival or more is ahead, by less than a standard error of the difference. The
-    standard error of a single seed is not known, and counts as 0.
+    In brackets stand those where it is so by more than two standard errors of the difference; after a plus sign those
+    where one rival or more is ahead, by less than one. The standard error of a single seed is not known: such a lead is
+    not clear, and such a loss not a small one.
     """
     metrics = ("f1", "average_precision")
     columns = [f"{NAMES[metric]}: {whom}" for whom, _ in RIVALS for metric in metrics]
-    rows, sums = [["T is ahead of", "configurations", "seeds", *columns]], np.zeros((len(columns), 2), dtype=int)
+    rows, sums = [["T is ahead of", "configurations", "seeds", *columns]], np.zeros((len(columns), 3), dtype=int)
     n_classified = 0
     for name, document, belongs, has_labels in GROUPS:
         values = Values(json.loads((folder / f"{document}.json").read_text())["runs"])
@@ -283,22 +284,23 @@ def totals(folder: Path) -> str:
 
 
 def _in_words(counts) -> str:
-    ahead, close = counts
-    return f"{ahead} + {close}" if close else str(ahead)
+    ahead, clearly, close = counts
+    return f"{ahead} ({clearly}) + {close}" if close else f"{ahead} ({clearly})"
 
 
-def ahead_and_close(values: Values, configurations: list[dict], rivals, metric: str) -> tuple[int, int]:
-    """Return how often T is ahead of all rivals, and how often it is not, by less than a standard error."""
-    ahead = close = 0
+def ahead_and_close(values: Values, configurations: list[dict], rivals, metric: str) -> tuple[int, int, int]:
+    """Return how often T is ahead of all rivals, how often clearly, and how often not, by less than an error."""
+    ahead = clearly = close = 0
     for configuration in configurations:
         peers = [m for m in values.methods if m not in OURS and (rivals is None or m in rivals)]
         found = [difference(values, configuration, "T", peer, metric) for peer in peers]
         found = [pair for pair in found if pair is not None]
         if all(mean > 0 for mean, _ in found):
             ahead += 1
+            clearly += all(mean > CLEAR * error for mean, error in found)
         elif all(mean > -np.nan_to_num(error) for mean, error in found):
             close += 1
-    return ahead, close
+    return ahead, clearly, close
 
 
 def simple_table(rows: list[list[str]]) -> str:

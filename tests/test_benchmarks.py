@@ -420,6 +420,13 @@ def test_the_best_other_is_what_T_is_compared_with(document):
     assert [row[-1] for row in table.rows] == ["1.31", "0.83"]  # .85 / .65 and .5 / .6
 
 
+def test_the_best_other_is_compared_over_common_seeds(document):
+    runs = [run for run in document["runs"] if (run["seed"], run["method"]) != (1, "T")]
+    third = [run | dict(method="S_c", metrics={"S_c": dict(f1=0.25, floor=0.18)}) for run in document["runs"]]
+    table = render.tables(document | dict(runs=runs + third))[0]
+    assert [(row[1], row[-1]) for row in table.rows] == [("1 to 2", "1.33"), ("1 to 2", "1.25")]  # .8 / .6 and .5 / .4
+
+
 def test_one_seed_has_no_standard_error(document):
     one = [run for run in document["runs"] if run["seed"] == 0]
     assert render.tables(document | dict(runs=one))[0].rows[0][3] == "0.800"
@@ -538,18 +545,20 @@ def test_totals_count_wins_and_what_is_lost_by_less_than_a_standard_error(tmp_pa
             for seed in range(len(f1))
         ]
 
-    # Ahead of both; of S_n only; behind S_n by .1, with a standard error of .2; and behind it by .3, with .1.
+    # Ahead of both; of S_n only; behind S_n by .1, with a standard error of .2; behind it by .3, with .1; and ahead of it
+    # by .25, with .2.
     digits = [
         *runs(dict(M=1), [0.5, 0.5], [0.4, 0.4], [0.3, 0.3]),
         *runs(dict(M=2), [0.5, 0.5], [0.4, 0.4], [0.6, 0.6]),
         *runs(dict(M=3), [0.5, 0.5], [0.4, 0.8], [0.3, 0.3]),
         *runs(dict(M=4), [0.5, 0.5], [0.7, 0.9], [0.3, 0.3]),
+        *runs(dict(M=5), [0.5, 0.7], [0.45, 0.25], [0.3, 0.3]),
     ]
     one_seed = runs(dict(set="bikeshare", validation="clean"), [0.5], [0.6], [0.4])
     for name, found in {"digits": digits, "spheres": [], "tabular": one_seed}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"runs": found}))
     of_digits, of_tables, of_all = (line.split() for line in render.totals(tmp_path).splitlines()[3:-1])
     # Configurations, seeds, F1 and average precision against S_n, the same against both. Ties are no wins.
-    assert of_digits[1:] == ["4", "2", "2", "+", "1", "0", "1", "+", "1", "0"]
-    assert of_tables[2:] == ["1", "1", "0", "0", "0", "0"]
-    assert of_all[3:] == ["4", *of_digits[3:]]
+    assert of_digits[1:] == ["5", "2", *"3 (2) + 1 0 (0) 2 (1) + 1 0 (0)".split()]
+    assert of_tables[2:] == ["1", "1", *4 * ["0", "(0)"]]
+    assert of_all[3:] == ["5", *of_digits[3:]]
