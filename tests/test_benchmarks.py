@@ -545,8 +545,8 @@ def test_totals_count_wins_and_what_is_lost_by_less_than_a_standard_error(tmp_pa
             for seed in range(len(f1))
         ]
 
-    # Ahead of both; of S_n only; behind S_n by .1, with a standard error of .2; behind it by .3, with .1; and ahead of it
-    # by .25, with .2.
+    # Ahead of both; of S_n only; behind S_n by .1, with a standard error of .2; behind it by .3, with .1; ahead by .25,
+    # with .2.
     digits = [
         *runs(dict(M=1), [0.5, 0.5], [0.4, 0.4], [0.3, 0.3]),
         *runs(dict(M=2), [0.5, 0.5], [0.4, 0.4], [0.6, 0.6]),
@@ -559,6 +559,6 @@ def test_totals_count_wins_and_what_is_lost_by_less_than_a_standard_error(tmp_pa
         (tmp_path / f"{name}.json").write_text(json.dumps({"runs": found}))
     of_digits, of_tables, of_all = (line.split() for line in render.totals(tmp_path).splitlines()[3:-1])
     # Configurations, seeds, F1 and average precision against S_n, the same against both. Ties are no wins.
-    assert of_digits[1:] == ["5", "2", *"3 (2) + 1 0 (0) 2 (1) + 1 0 (0)".split()]
+    assert of_digits[1:] == ["5", "2", "3", "(2)", "+", "1", "0", "(0)", "2", "(1)", "+", "1", "0", "(0)"]
     assert of_tables[2:] == ["1", "1", *4 * ["0", "(0)"]]
     assert of_all[3:] == ["5", *of_digits[3:]]
