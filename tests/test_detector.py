@@ -337,18 +337,51 @@ class TestCorruptionDetector:
         assert memorised.sum() == 0
         assert judged[is_corrupted].mean() > 0.4
 
-    def test_the_paper_settings_can_be_expressed(self, spheres):
+    def test_the_paper_settings_are_the_paper_written_out(self, spheres):
+        """Alpha moves as by Adam along autograd's gradient through all inner steps, and is cut to [0, 1]."""
         X, y, X_clean, y_clean, _ = spheres()
-        net = skorch_net(
-            lambda: nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 1)),
-            NeuralNetBinaryClassifier,
-            lr=1.4,
-            optimizer__momentum=0,
-            max_epochs=30,
-        )
-        outer = dict(outer_lr=0.2, outer_eps=0, max_iter=4, outer_patience=15, clean_cv=None, average=False)
-        paper = CorruptionDetector(net, **outer, cv=None, clean_weight=0, random_state=0)
-        assert paper.fit(X, y, X_clean, y_clean).n_iter_ == 4
+        weights = [0.5 * torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in ((3, 20), (20, 1))]
+
+        class Fixed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weights = nn.ParameterList(nn.Parameter(w.clone()) for w in weights)
+
+            def forward(self, X):
+                return logits(self.weights, X)
+
+        def logits(weights, X):
+            return torch.tanh(X @ weights[0]) @ weights[1]
+
+        def losses(weights, X, y):
+            return nn.functional.binary_cross_entropy_with_logits(logits(weights, X)[:, 0], y, reduction="none")
+
+        def train(alpha):
+            trained, clean_loss = [w.clone().requires_grad_() for w in weights], 0.0
+            for _ in range(30):
+                grads = torch.autograd.grad((alpha * losses(trained, *noisy)).mean(), trained, create_graph=True)
+                trained = [w - 1.4 * grad for w, grad in zip(trained, grads, strict=True)]
+                clean_loss = clean_loss + losses(trained, *clean).mean()
+            return trained, clean_loss
+
+        pairs = (X, y), (X_clean, y_clean)
+        noisy, clean = ([torch.as_tensor(array, dtype=torch.float32) for array in pair] for pair in pairs)
+        alpha = torch.ones(len(X), requires_grad=True)
+        adam = torch.optim.Adam([alpha], lr=0.2, eps=1e-12)
+        for _ in range(4):
+            (alpha.grad,) = torch.autograd.grad(train(alpha)[1], alpha)
+            adam.step()
+            alpha.data.clamp_(0, 1)
+
+        net = skorch_net(Fixed, NeuralNetBinaryClassifier, lr=1.4, optimizer__momentum=0, max_epochs=30, batch_size=-1)
+        outer = dict(outer_lr=0.2, outer_eps=0, max_iter=4, clean_cv=None, average=False)
+        detector = CorruptionDetector(net, **outer, cv=None, clean_weight=0, random_state=0)
+        detector.fit(X, y, X_clean, y_clean)
+        assert 0.1 < alpha.detach().min() < 0.9 < alpha.max()
+        np.testing.assert_allclose(detector.alpha_, alpha.detach(), atol=1e-3)
+        predicted = logits(train(alpha)[0], noisy[0])[:, 0] > 0
+        np.testing.assert_array_equal(detector.predict(), predicted.numpy() != y)
+        np.testing.assert_array_equal(detector.set_params(method="alpha").predict(), alpha.detach() < 0.5)
 
     def test_progress_line(self, spheres, capsys):
         quick(max_iter=2, verbose=1).fit(*spheres()[:4])
