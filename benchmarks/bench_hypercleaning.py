@@ -64,7 +64,9 @@ OPTIONS = {
 class Perceptron(nn.Module):
     """A linear network, or one with a hidden ReLU layer and dropout, on pixels less their mean."""
 
-    def __init__(self, n_hidden: int, dropouts: tuple[float, float] = (0.0, 0.0), moved_by: int = 0, n_outputs=10):
+    def __init__(
+        self, n_hidden: int, dropouts: tuple[float, float] = (0.0, 0.0), moved_by: int = 0, n_outputs: int = 10
+    ):
         super().__init__()
         before, after = map(nn.Dropout, dropouts)
         hidden = [before, nn.Linear(784, n_hidden), nn.ReLU(), after] if n_hidden else []

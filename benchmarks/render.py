@@ -273,7 +273,7 @@ def totals(folder: Path) -> str:
         members = [c for c in values.configurations if belongs(c) and values.of(c, "T", "f1")]
         if not members:
             continue
-        counts = [ahead_and_close(values, members, rivals, metric) for _, rivals in RIVALS for metric in metrics]
+        counts = [leads(values, members, rivals, metric) for _, rivals in RIVALS for metric in metrics]
         n_seeds = sorted({len(values.of(c, "T", "f1")) for c in members})
         rows.append([name, str(len(members)), ranges(n_seeds), *map(_in_words, counts)])
         if has_labels:
@@ -288,7 +288,7 @@ def _in_words(counts) -> str:
     return f"{ahead} ({clearly}) + {close}" if close else f"{ahead} ({clearly})"
 
 
-def ahead_and_close(values: Values, configurations: list[dict], rivals, metric: str) -> tuple[int, int, int]:
+def leads(values: Values, configurations: list[dict], rivals, metric: str) -> tuple[int, int, int]:
     """Return how often T is ahead of all rivals, how often clearly, and how often not, by less than an error."""
     ahead = clearly = close = 0
     for configuration in configurations:

@@ -169,6 +169,23 @@ def test_floor_is_the_f1_of_flagging_everything(rate):
     assert found["average_precision"] == pytest.approx(1)  # the least scores are corrupted
 
 
+def test_hypercleaning_moves_images_in_training_only():
+    hypercleaning = importlib.import_module("bench_hypercleaning")
+    moved, X = hypercleaning.Moved(1), torch.as_tensor(np.random.RandomState(0).rand(40, 784))
+    framed = np.pad(X.view(-1, 28, 28), ((0, 0), (1, 1), (1, 1)), constant_values=-hypercleaning.PIXEL_MEAN)
+    places = [(top, left) for top in range(3) for left in range(3)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        images = moved(X).view(-1, 28, 28).numpy()
+    found = [
+        [place for place in places if np.array_equal(image, frame[place[0] : place[0] + 28, place[1] : place[1] + 28])]
+        for image, frame in zip(images, framed, strict=True)
+    ]
+    assert [len(of_image) for of_image in found] == [1] * 40
+    assert {place for (place,) in found} == set(places)
+    assert moved.eval()(X) is X
+
+
 def test_accuracy_after_hypercleaning():
     """Half of the labels are wrong; only the flagged rows take the label that is suggested, so one row stays wrong."""
     hypercleaning = importlib.import_module("bench_hypercleaning")
