@@ -33,6 +33,7 @@ def embed(images: np.ndarray, n_filters: int, n_components: int) -> np.ndarray:
     size, step = 6, images.shape[-1] - 5
     n, at = rng.randint(len(images), size=20_000), rng.randint(step, size=(20_000, 2))
     patches = np.stack([images[i, :, r : r + size, c : c + size].ravel() for i, (r, c) in zip(n, at, strict=True)])
+    patches = patches[np.ptp(patches, axis=1) > 0]  # a patch of one colour has no direction
     patches = (patches - patches.mean(axis=1, keepdims=True)) / np.sqrt(patches.var(axis=1, keepdims=True) + 0.01)
     values, vectors = np.linalg.eigh(np.cov(patches.T))
     whiten = vectors @ np.diag(1 / np.sqrt(values + 0.1)) @ vectors.T

@@ -186,6 +186,16 @@ def test_hypercleaning_moves_images_in_training_only():
     assert moved.eval()(X) is X
 
 
+def test_patches_of_one_colour_are_no_filters():
+    """Most of these images are blank, as parts of many photographs are; the features are numbers all the same."""
+    real_errors = importlib.import_module("bench_real_errors")
+    images = np.zeros((60, 3, 16, 16), dtype=np.float32)
+    images[:12] = np.random.RandomState(0).rand(12, 3, 16, 16)
+    features = real_errors.embed(images, n_filters=10, n_components=5)
+    assert features.shape == (60, 5)
+    assert np.isfinite(features).all()
+
+
 def test_accuracy_after_hypercleaning():
     """Half of the labels are wrong; only the flagged rows take the label that is suggested, so one row stays wrong."""
     hypercleaning = importlib.import_module("bench_hypercleaning")
