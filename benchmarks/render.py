@@ -136,6 +136,8 @@ def tables(document: dict) -> list[Table]:
     for part, chosen in parts(values, document["split_by"]) if document["compare"] else ():
         found += [wins_table(values, chosen, document["compare"], part)]
         found += [losses_table(values, chosen, document["compare"], part)]
+    found.append(seconds_table(document["runs"]))
+    found.append(promises_table(values))
     if values.failures:
         rows = [[label(r["configuration"]), str(r["seed"]), r["method"], r["failed"]] for r in values.failures]
         found.append(Table("Failures", ["configuration", "seed", "method", "error"], rows))
@@ -221,6 +223,36 @@ def losses_table(values: Values, configurations: list[dict], metrics: list[str],
                     error = "" if np.isnan(pair[1]) else f" ± {pair[1]:.3f}"
                     rows.append([label(configuration), peer, NAMES.get(metric, metric), f"{pair[0]:.3f}{error}"])
     return Table(f"Where T loses{part}", ["configuration", "against", "by", "difference"], rows)
+
+
+def seconds_table(runs: list[dict]) -> Table:
+    """Median seconds of a run; both read-outs of ours, and flags of every rate, come from one fit."""
+    seconds: dict = {}
+    for run in runs:
+        if "metrics" in run:
+            seconds.setdefault(_key(run["configuration"]), {}).setdefault(run["method"], []).append(run["seconds"])
+    methods = list(dict.fromkeys(run["method"] for run in runs))
+    over = {method: [np.median(found[method]) for found in seconds.values() if method in found] for method in methods}
+    methods = [method for method in methods if over[method]]
+    rows = [
+        ["median", *(f"{np.median(over[method]):.1f}" for method in methods)],
+        ["least to most", *(f"{min(over[method]):.1f} to {max(over[method]):.1f}" for method in methods)],
+    ]
+    return Table("Seconds of a fit, over the configurations, on machines that were often busy", ["", *methods], rows)
+
+
+def promises_table(values: Values) -> Table:
+    """In how many draws flags of a promised rate exceed it, and in how many there are none."""
+    promised = {method: float(method.removeprefix("fdr=")) for method in values.methods if method.startswith("fdr=")}
+    rows = []
+    for configuration in values.configurations if promised else ():
+        shares = {method: values.of(configuration, method, "false_discovery_proportion") for method in promised}
+        exceeded = [sum(share > promised[method] for share in of_seeds.values()) for method, of_seeds in shares.items()]
+        empty = [sum(part == 0 for part in values.of(configuration, m, "flagged").values()) for m in promised]
+        n_draws = max(map(len, shares.values()))
+        rows.append([label(configuration), str(n_draws), *(f"{a} / {b}" for a, b in zip(exceeded, empty, strict=True))])
+    title = "In how many draws more of the flagged rows are right than asked for / nothing is flagged"
+    return Table(title, ["configuration", "draws", *promised], rows)
 
 
 def label(configuration: dict) -> str:

@@ -196,6 +196,19 @@ def test_patches_of_one_colour_are_no_filters():
     assert np.isfinite(features).all()
 
 
+def test_a_perfect_alpha_trains_on_the_right_rows_only():
+    images, wrong = importlib.import_module("bench_images"), np.arange(10) < 4
+
+    class Net:
+        def fit(self, X, y):
+            assert X.tolist() == list(range(4, 10))
+
+        def predict(self, X):
+            return np.where(X < 5, 1, 0)  # gets the four wrong rows "wrong", and a right one too
+
+    assert images.ceiling(Net(), np.arange(10), np.zeros(10), wrong) == pytest.approx(8 / 9)
+
+
 def test_accuracy_after_hypercleaning():
     """Half of the labels are wrong; only the flagged rows take the label that is suggested, so one row stays wrong."""
     hypercleaning = importlib.import_module("bench_hypercleaning")
@@ -426,7 +439,7 @@ def document():
 
 
 def test_tables(document):
-    f1, pooled, wins, losses = render.tables(document)
+    f1, pooled, wins, losses, seconds = render.tables(document)
     assert f1.header == ["configuration", "seeds", "floor", "T", "S_n"]
     # Two values a, b have the standard error |a - b| / 2.
     assert f1.rows[0] == ["set=a_set, M=1", "2", "0.180", "0.850 ± 0.050", "0.650 ± 0.050"]
@@ -434,6 +447,28 @@ def test_tables(document):
     assert pooled.rows == [["set=a_set", "2", "0.180", "0.675 ± 0.025", "0.625 ± 0.125"]]
     assert wins.rows == [["T", "S_n", "1 (1) : 1 (0)"]]
     assert losses.rows == [["set=a_set, M=2", "S_n", "F1", "-0.100 ± 0.200"]]
+    assert seconds.header == ["", "T", "S_n"]
+    assert seconds.rows == [["median", "1.5", "1.5"], ["least to most", "1.5 to 1.5", "1.5 to 1.5"]]
+
+
+def test_seconds_are_medians_of_medians(document):
+    for n, run in enumerate(document["runs"]):
+        run["seconds"] = [2, 4, 1, 1, 30, 50, 3, 9][n]  # (M, method, seed) in their order
+    seconds = render.tables(document)[-1]
+    assert seconds.rows == [["median", "21.5", "3.5"], ["least to most", "3.0 to 40.0", "1.0 to 6.0"]]
+
+
+def test_broken_promises_and_empty_flags_are_counted(document):
+    shares = [0.2, 0.0, 0.1, 0.3]
+    runs = [
+        run | dict(metrics={"fdr=0.1": dict(f1=0, flagged=float(share > 0), false_discovery_proportion=share, floor=0)})
+        for run, share in zip(document["runs"][:4], shares, strict=True)
+    ]
+    for seed, run in enumerate(runs):
+        run.update(seed=seed, configuration=dict(M=1))
+    table = render.tables(document | dict(runs=runs, mean_over=None))[-1]
+    assert table.header == ["configuration", "draws", "fdr=0.1"]
+    assert table.rows == [["M=1", "4", "2 / 1"]]
 
 
 def test_what_must_not_be_mixed_is_counted_apart(document):
