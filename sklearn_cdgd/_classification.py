@@ -10,7 +10,6 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
 
 from ._decision import conformal_p_values, flag_by_loss, flag_by_prediction
-from ._noise import Noise, noise_of
 from ._posterior import (
     Opinion,
     best_expected_f1,
@@ -19,6 +18,7 @@ from ._posterior import (
     log_losses,
     marginal_losses,
     mixed,
+    noise_transition,
     posterior,
     shares,
     sharpened,
@@ -94,21 +94,23 @@ class Classification(Task):
         return sharp, held_out, say, _sharpened(mixed(sharp, say), grounds)
 
     def rightness(self, opinion, targets, clean_folds):
-        return np.stack([_rightness(of_fold, targets, noise_of(of_fold, targets)) for of_fold in opinion.answers])
+        return np.stack(
+            [_rightness(of_fold, targets, noise_transition(of_fold, targets)) for of_fold in opinion.answers]
+        )
 
     def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
         opinion, log_odds = panel.blended, 0.0
         probabilities = opinion.answers.mean(axis=0)
         if evidence is not None:
-            noise = noise_of(probabilities, targets)
-            log_odds = evidence.noisy * evidence_weight(opinion.clean_answers, clean_targets, noise, evidence)
-        noise = noise_of(probabilities, targets, log_odds)
-        answers = posterior(probabilities, targets, noise, log_odds)
-        clean_answers = posterior(opinion.clean_answers, clean_targets, noise)
+            transition = noise_transition(probabilities, targets)
+            log_odds = evidence.noisy * evidence_weight(opinion.clean_answers, clean_targets, transition, evidence)
+        transition = noise_transition(probabilities, targets, log_odds)
+        answers = posterior(probabilities, targets, transition, log_odds)
+        clean_answers = posterior(opinion.clean_answers, clean_targets, transition)
         right = _of_targets(answers, targets)
         suspicious = best_expected_f1(1 - right)
         flagged = [
-            [1 - _rightness(of_fold, targets, noise, log_odds) > suspicious for of_fold in member.answers]
+            [1 - _rightness(of_fold, targets, transition, log_odds) > suspicious for of_fold in member.answers]
             for member in panel.opinions
         ]
         p_values, n_compared = self._p_values(panel.compared, targets, clean_targets, clean_folds)
@@ -119,7 +121,7 @@ class Classification(Task):
             clean_answers,
             log_losses(clean_answers, clean_targets),
             right,
-            noise,
+            transition,
             frequency(panel, flagged),
             p_values,
             n_compared,
@@ -129,13 +131,13 @@ class Classification(Task):
     def _p_values(self, opinion: Opinion, targets, clean_targets, clean_folds) -> tuple[np.ndarray, int]:
         """Return p-values, and the number of clean rows that the largest group of rows is compared with."""
         # The rates of a fold come from noisy rows only, so its clean rows have no part in what they are compared by.
-        noises = [noise_of(answers, targets) for answers in opinion.answers]
-        pairs = zip(opinion.answers, noises, strict=True)
-        scores = np.stack([_rightness(answers, targets, noise) for answers, noise in pairs])
+        transitions = [noise_transition(answers, targets) for answers in opinion.answers]
+        pairs = zip(opinion.answers, transitions, strict=True)
+        scores = np.stack([_rightness(answers, targets, transition) for answers, transition in pairs])
         clean_scores = np.empty(len(clean_targets))
-        for fold, noise in enumerate(noises):
+        for fold, transition in enumerate(transitions):
             own = clean_folds == fold
-            clean_scores[own] = _rightness(opinion.stand_in_answers[own], clean_targets[own], noise)
+            clean_scores[own] = _rightness(opinion.stand_in_answers[own], clean_targets[own], transition)
         n_clean = np.bincount(clean_targets, minlength=self.n_classes)
         # A class without clean rows has nothing that it could be compared with.
         by_itself = (n_clean >= _CALIBRATING_ROWS) | (n_clean == 0)
@@ -147,10 +149,10 @@ class Classification(Task):
     def plain_limit(self, clean_losses):
         return None
 
-    def confront(self, targets, answers, losses, noise):
-        if noise is None:
+    def confront(self, targets, answers, losses, transition):
+        if transition is None:
             return answers, losses
-        answers = posterior(answers, targets, noise)
+        answers = posterior(answers, targets, transition)
         return answers, log_losses(answers, targets)
 
     def columns(self, targets, answers):
@@ -183,9 +185,9 @@ def _of_targets(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return probabilities[np.arange(len(targets)), targets]
 
 
-def _rightness(probabilities: np.ndarray, targets: np.ndarray, noise: Noise, log_odds=0.0) -> np.ndarray:
+def _rightness(probabilities: np.ndarray, targets: np.ndarray, transition: np.ndarray, log_odds=0.0) -> np.ndarray:
     """Return how probable the given labels are, once it is known that they were given."""
-    return _of_targets(posterior(probabilities, targets, noise, log_odds), targets)
+    return _of_targets(posterior(probabilities, targets, transition, log_odds), targets)
 
 
 def _said(opinion: Opinion, grounds: Grounds) -> np.ndarray:

@@ -206,8 +206,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     loss_limit_ : float or None
         The limit that ``loss_limit="auto"`` stands for; ``None`` where rows are flagged by the predicted class.
     noise_transition_ : ndarray of shape (n_classes, n_classes) or None
-        Estimated rates at which labels of every class (row) were turned into others (column), in the mean over rows.
-        ``None`` in regression and with ``cv=None``.
+        Estimated rates at which labels of every class (row) were turned into others (column). ``None`` in regression
+        and with ``cv=None``.
     classes_ : ndarray of shape (n_classes,)
         Classification: labels of either set, sorted.
     n_iter_ : int
@@ -478,8 +478,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
     def _remember_evidence(self, data: TrainingData, conclusion: Conclusion):
         """Set the attributes that say how sure the flags are; rows that stand in for a clean set count as right."""
-        self._noise, self._panel, self._n_clean = conclusion.noise, conclusion.panel, len(data.clean[1])
-        self.noise_transition_ = None if self._noise is None else self._noise.transition
+        self.noise_transition_, self._panel, self._n_clean = conclusion.transition, conclusion.panel, len(data.clean[1])
         self._n_compared = conclusion.n_compared
         n_stand_ins = (~data.free).sum()
         frequency, p_values, right = conclusion.flag_frequency, conclusion.p_values, conclusion.rightness
@@ -539,7 +538,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
     def _judge_new(self, X, targets):
         answers, losses = super()._judge_new(X, targets)
-        return self._task.confront(targets, answers, losses, self._noise)
+        return self._task.confront(targets, answers, losses, self.noise_transition_)
 
     def _sureness(self):
         found = {"flag_frequency": self.flag_frequency_, "p_value": self.p_values_}

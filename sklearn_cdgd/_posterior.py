@@ -14,8 +14,8 @@ from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 from sklearn.utils.random import sample_without_replacement
 
-from ._noise import LEAST, Noise, noise_transition, one_rate
-
+# Probabilities of networks are not believed beyond this.
+_LEAST = 1e-4
 # Candidates this many standard errors behind the best in held-out loss keep a say of exp(-1).
 _PATIENCE = 2 / 3
 # What the fit to a noisy label counts for, beside that to a clean one. They are many, and they favour a witness who was
@@ -93,7 +93,7 @@ def mixed(opinions: list[Opinion], shares: np.ndarray) -> Opinion:
 
 def log_losses(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the log-loss of every row, shape (n_rows,)."""
-    return -np.log(probabilities[np.arange(len(targets)), targets].clip(LEAST))
+    return -np.log(probabilities[np.arange(len(targets)), targets].clip(_LEAST))
 
 
 def rows_to_explain(n_rows: int, n_classes: int) -> np.ndarray:
@@ -119,9 +119,9 @@ def marginal_losses(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
         Minus the log-likelihood of each label, at the noise that makes all of them most likely.
     """
     n_rows, n_classes = probabilities.shape
-    probabilities = probabilities.clip(LEAST**2)
+    probabilities = probabilities.clip(_LEAST**2)
     if n_classes**2 > n_rows:  # too few rows for rates of each class, and one rate is found without large tables
-        return -one_rate(probabilities, given, 1.0, (1.8, 0.2), n_iter=20)[1]
+        return -_one_rate(probabilities, given, 1.0, (1.8, 0.2), n_iter=20)[1]
     transition = noise_transition(probabilities, given, n_iter=20)
     return -np.log((probabilities * transition.T[given]).sum(axis=1))
 
@@ -163,7 +163,7 @@ def _standing(losses: np.ndarray) -> np.ndarray:
 
 def sharpened(probabilities: np.ndarray, power: float) -> np.ndarray:
     """Return probabilities proportional to their power: above 1 sharper, below 1 flatter."""
-    logs = power * np.log(probabilities.clip(LEAST**2))
+    logs = power * np.log(probabilities.clip(_LEAST**2))
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
 
@@ -194,15 +194,80 @@ def calibrating_power(probabilities: np.ndarray, targets: np.ndarray, of_noisy=N
     return float(np.exp(minimize_scalar(objective, bounds=(-1.5, 2.5), method="bounded", options={"xatol": 0.02}).x))
 
 
-def posterior(probabilities: np.ndarray, given: np.ndarray, noise: Noise, log_odds=0.0) -> np.ndarray:
+def noise_transition(probabilities: np.ndarray, given: np.ndarray, log_odds=0.0, n_iter: int = 50) -> np.ndarray:
+    """Estimate at which rate labels of every class were turned into others, by expectation maximisation.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (n_rows, n_classes)
+        Of the true class, by networks that did not see the given label.
+    given : ndarray of shape (n_rows,)
+        Given labels as 0 .. n_classes - 1.
+    log_odds : ndarray of shape (n_rows,) or float, default=0.0
+        Further evidence that the given label is right.
+    n_iter : int, default=50
+
+    Returns
+    -------
+    transition : ndarray of shape (n_classes, n_classes)
+        Row c holds the probabilities of each given label where c is true. All classes share one rate, at which labels
+        turn into any other, unless the rows speak clearly for rates of their own: mistakes of the networks look like
+        noise of the rarer classes.
+    """
+    n_rows, n_classes = probabilities.shape
+    probabilities = probabilities.clip(_LEAST**2)
+    # Two rows' worth of belief per class, most of it in labels being right.
+    prior = 1.6 * np.eye(n_classes) + 0.2 / n_classes
+    is_given = np.eye(n_classes)[given]
+    # The evidence makes the given label of a row more probable, whatever the rates.
+    odds = np.exp(np.clip(log_odds, -50, 50))
+    weights = probabilities * np.where(is_given, odds[..., None], 1.0)
+    transition = prior / prior.sum(axis=1, keepdims=True)
+    for _ in range(n_iter):
+        joint = weights * transition.T[given]
+        joint = (joint / joint.sum(axis=1, keepdims=True)).T @ is_given + prior
+        transition = joint / joint.sum(axis=1, keepdims=True)
+    own_fit = np.log((probabilities * transition.T[given]).sum(axis=1)).sum()
+    believed = np.trace(prior), prior.sum() - np.trace(prior)
+    rate, at_one_rate = _one_rate(probabilities, given, odds, believed, n_iter)
+    # A rate counts where it stands for a row or more; each has to pay its way, four times as dearly as in the BIC.
+    n_rates = ((joint - prior)[~np.eye(n_classes, dtype=bool)] >= 1).sum()
+    if own_fit - at_one_rate.sum() > 2 * (n_rates - 1) * np.log(max(n_rows, 1)):
+        return transition
+    return np.where(np.eye(n_classes, dtype=bool), 1 - rate, rate / (n_classes - 1))
+
+
+def _one_rate(probabilities, given, odds, believed, n_iter: int) -> tuple[float, np.ndarray]:
+    """Return the rate at which labels turn into any other, and the log-likelihood of every given label at it.
+
+    Parameters
+    ----------
+    probabilities, given, n_iter
+        As for :func:`noise_transition`.
+    odds : ndarray of shape (n_rows,) or float
+        Further evidence that the given label is right.
+    believed : pair of float
+        Rows that are right and wrong, before any is seen.
+    """
+    n_rows, n_classes = probabilities.shape
+    right = probabilities[np.arange(n_rows), given]
+    wrong = (1 - right) / (n_classes - 1)
+    rate = believed[1] / sum(believed)
+    for _ in range(n_iter):
+        is_wrong = rate * wrong / (rate * wrong + (1 - rate) * odds * right)
+        rate = (is_wrong.sum() + believed[1]) / (n_rows + sum(believed))
+    return rate, np.log(rate * wrong + (1 - rate) * right)
+
+
+def posterior(probabilities: np.ndarray, given: np.ndarray, transition: np.ndarray, log_odds=0.0) -> np.ndarray:
     """Return the probabilities of the true class once the given label is known, shape (n_rows, n_classes)."""
-    weights = probabilities.clip(LEAST**2) * noise.likelihood(probabilities, given)
+    weights = probabilities.clip(_LEAST**2) * transition[:, given].T
     rows = np.arange(len(given))
     weights[rows, given] *= np.exp(np.clip(log_odds, -50, 50))
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def evidence_weight(clean_answers: np.ndarray, clean_targets: np.ndarray, noise: Noise, evidence) -> float:
+def evidence_weight(clean_answers: np.ndarray, clean_targets: np.ndarray, transition: np.ndarray, evidence) -> float:
     """Return by how much one unit of the influence of a row changes the log-odds that its label is right.
 
     On some data influence tells more than networks do, on others it only points at rows that are hard. Clean rows that
@@ -214,7 +279,7 @@ def evidence_weight(clean_answers: np.ndarray, clean_targets: np.ndarray, noise:
     clean_answers : ndarray of shape (n_clean, n_classes)
         Probabilities by networks that did not see the rows.
     clean_targets : ndarray of shape (n_clean,)
-    noise : Noise
+    transition : ndarray of shape (n_classes, n_classes)
     evidence : Evidence
         With the values `right` and `wrong` of each clean row, and its `wrong_targets`.
 
@@ -225,11 +290,11 @@ def evidence_weight(clean_answers: np.ndarray, clean_targets: np.ndarray, noise:
     """
 
     def log_odds(targets):
-        right = posterior(clean_answers, targets, noise)[np.arange(len(targets)), targets].clip(1e-6, 1 - 1e-6)
+        right = posterior(clean_answers, targets, transition)[np.arange(len(targets)), targets].clip(1e-6, 1 - 1e-6)
         return np.log(right / (1 - right))
 
     right, wrong = log_odds(clean_targets), log_odds(evidence.wrong_targets)
-    rate = noise.rate
+    rate = 1 - np.diag(transition).mean()
 
     def objective(factors):
         of_networks, of_evidence = factors

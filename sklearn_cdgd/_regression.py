@@ -88,7 +88,7 @@ class Regression(Task):
     def plain_limit(self, clean_losses):
         return loss_limit(clean_losses)
 
-    def confront(self, targets, answers, losses, noise):
+    def confront(self, targets, answers, losses, transition):
         return answers, losses
 
     def columns(self, targets, answers):

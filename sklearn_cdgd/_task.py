@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._noise import Noise
 from ._posterior import Opinion, Panel, rows_to_explain
 
 # What noisy and clean rows are compared by.
@@ -30,8 +29,8 @@ class Conclusion(NamedTuple):
         The same for the clean rows, by networks that did not see them.
     rightness : ndarray of shape (n_noisy,) or None, default=None
         Weight of every row in a training that wants right rows only, in [0, 1].
-    noise : Noise or None, default=None
-        Classification: how labels were turned into others, as estimated.
+    transition : ndarray of shape (n_classes, n_classes) or None, default=None
+        Classification: estimated rates at which labels of every class (row) were turned into others (column).
     flag_frequency : ndarray of shape (n_noisy,) or None, default=None
         Share of the witnesses, by their say, that would flag the row if they were asked alone.
     p_values : ndarray of shape (n_noisy,) or None, default=None
@@ -48,7 +47,7 @@ class Conclusion(NamedTuple):
     clean_answers: np.ndarray
     clean_losses: np.ndarray
     rightness: np.ndarray | None = None
-    noise: Noise | None = None
+    transition: np.ndarray | None = None
     flag_frequency: np.ndarray | None = None
     p_values: np.ndarray | None = None
     n_compared: int = 0
@@ -151,7 +150,7 @@ class Task(ABC):
         """Return the limit of the paper's rule, given losses of clean rows."""
 
     @abstractmethod
-    def confront(self, targets, answers, losses, noise: Noise | None) -> tuple[np.ndarray, np.ndarray]:
+    def confront(self, targets, answers, losses, transition) -> tuple[np.ndarray, np.ndarray]:
         """Return answers and losses of new pairs once their targets are known."""
 
     @abstractmethod

@@ -16,11 +16,6 @@ def random_alpha(n_rows, seed=1):
     return torch.rand(n_rows, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.8 + 0.1
 
 
-def drawn(probabilities, rng):
-    """Draw a class for every row of probabilities."""
-    return (probabilities.cumsum(axis=1) > rng.random_sample((len(probabilities), 1))).argmax(axis=1)
-
-
 def outer_objective(problem, alpha, plan, clean_plan=None):
     """Return the outer objective by plain training, written without the reverse sweep."""
     state, losses, clean_plan = problem.initial_state(plan.seed), [], clean_plan or CleanPlan(plan.n_steps)

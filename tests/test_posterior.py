@@ -6,14 +6,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import drawn
 
 from sklearn_cdgd import _posterior
-from sklearn_cdgd._noise import Noise
 from sklearn_cdgd._posterior import Opinion
 
 RNG = np.random.RandomState(0)
 TRANSITION = np.array([[0.9, 0.1, 0.0], [0.05, 0.6, 0.35], [0.2, 0.0, 0.8]])
+
+
+def drawn(probabilities, rng):
+    """Draw a class for every row of probabilities."""
+    return (probabilities.cumsum(axis=1) > rng.random_sample((len(probabilities), 1))).argmax(axis=1)
 
 
 @pytest.fixture
@@ -72,17 +75,26 @@ class TestCalibration:
         np.testing.assert_allclose(_posterior.sharpened(probabilities, 2.0), expected)
 
 
-class TestBayes:
+class TestNoise:
+    def test_the_transition_is_found(self, noisy):
+        probabilities, _, given = noisy
+        np.testing.assert_allclose(_posterior.noise_transition(probabilities, given), TRANSITION, atol=0.04)
+
+    def test_without_rows_there_is_only_the_prior(self):
+        transition = _posterior.noise_transition(np.empty((0, 2)), np.empty(0, dtype=int))
+        np.testing.assert_allclose(transition.sum(axis=1), 1)
+        assert (np.diag(transition) > 0.8).all()
+
     def test_posterior_is_that_of_bayes(self, noisy):
         probabilities, _, given = noisy
-        result = _posterior.posterior(probabilities, given, Noise(TRANSITION))
+        result = _posterior.posterior(probabilities, given, TRANSITION)
         for n in range(20):
             by_hand = [probabilities[n, c] * TRANSITION[c, given[n]] for c in range(3)]
             np.testing.assert_allclose(result[n], np.array(by_hand) / sum(by_hand), atol=1e-6)
 
     def test_posterior_is_calibrated(self, noisy):
         probabilities, true, given = noisy
-        right = _posterior.posterior(probabilities, given, Noise(TRANSITION))[np.arange(len(given)), given]
+        right = _posterior.posterior(probabilities, given, TRANSITION)[np.arange(len(given)), given]
         for low in (0.1, 0.3, 0.5, 0.7):
             some = (right >= low) & (right < low + 0.2)
             assert (true[some] == given[some]).mean() == pytest.approx(right[some].mean(), abs=0.08)
@@ -90,7 +102,7 @@ class TestBayes:
     def test_log_odds_add_up(self):
         probabilities, given = np.array([[0.5, 0.5]]), np.array([0])
         even = np.array([[0.5, 0.5], [0.5, 0.5]])
-        right = _posterior.posterior(probabilities, given, Noise(even), log_odds=np.log(3))[0, 0]
+        right = _posterior.posterior(probabilities, given, even, log_odds=np.log(3))[0, 0]
         assert right == pytest.approx(0.75)
 
 
@@ -150,7 +162,7 @@ class TestEvidenceWeight:
         right, wrong = rng.randn(n) + weight / 2, rng.randn(n) - weight / 2
         even = np.full((n, 2), 0.5)
         transition = np.full((2, 2), 0.5)
-        found = _posterior.evidence_weight(even, np.zeros(n, dtype=int), Noise(transition), self.evidence(right, wrong))
+        found = _posterior.evidence_weight(even, np.zeros(n, dtype=int), transition, self.evidence(right, wrong))
         assert found == pytest.approx(weight, abs=0.08)
 
     def test_what_points_at_hard_rows_only_has_none(self):
@@ -160,7 +172,19 @@ class TestEvidenceWeight:
         answers, true = np.stack([1 - hardness / 2, hardness / 2], axis=1), (rng.rand(n) < hardness / 2).astype(int)
         transition = np.array([[0.9, 0.1], [0.1, 0.9]])
         evidence = SimpleNamespace(right=0.5 - hardness, wrong=0.5 - hardness, wrong_targets=1 - true)
-        assert _posterior.evidence_weight(answers, true, Noise(transition), evidence) < 0.2
+        assert _posterior.evidence_weight(answers, true, transition, evidence) < 0.2
+
+
+class TestPanel:
+    def test_one_rate_unless_classes_speak_clearly(self, noisy):
+        """Half of the rows of one class turn into one other: rates of their own. A few by chance: one rate for all."""
+        probabilities, true, given = noisy
+        assert np.ptp(np.diag(_posterior.noise_transition(probabilities, given))) > 0.2
+        flipped = np.random.RandomState(0).rand(len(true)) < 0.1
+        evenly = np.where(flipped, (true + 1 + (np.arange(len(true)) % 2)) % 3, true)
+        transition = _posterior.noise_transition(probabilities, evenly)
+        np.testing.assert_allclose(np.diag(transition), np.diag(transition)[0])
+        assert transition[0, 0] == pytest.approx(0.9, abs=0.02)
 
 
 class TestNoisyLabels:
