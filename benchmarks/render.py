@@ -238,7 +238,8 @@ def seconds_table(runs: list[dict]) -> Table:
         ["median", *(f"{np.median(over[method]):.1f}" for method in methods)],
         ["least to most", *(f"{min(over[method]):.1f} to {max(over[method]):.1f}" for method in methods)],
     ]
-    return Table("Seconds of a fit, over the configurations, on machines that were often busy", ["", *methods], rows)
+    title = "Seconds of a fit, over the configurations, on machines that were often busy"
+    return Table(title, ["", *methods], rows if methods else [])
 
 
 def promises_table(values: Values) -> Table:

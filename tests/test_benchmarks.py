@@ -458,6 +458,13 @@ def test_seconds_are_medians_of_medians(document):
     assert seconds.rows == [["median", "21.5", "3.5"], ["least to most", "3.0 to 40.0", "1.0 to 6.0"]]
 
 
+def test_of_runs_that_failed_there_are_no_seconds(document):
+    failed = [{k: v for k, v in run.items() if k != "metrics"} | dict(failed="ValueError") for run in document["runs"]]
+    titles = [table.title for table in render.tables(document | dict(runs=failed))]
+    assert "Failures" in titles
+    assert not any(title.startswith("Seconds") for title in titles)
+
+
 def test_broken_promises_and_empty_flags_are_counted(document):
     shares = [0.2, 0.0, 0.1, 0.3]
     runs = [
