@@ -212,15 +212,20 @@ def noise_transition(probabilities: np.ndarray, given: np.ndarray, log_odds=0.0,
     transition : ndarray of shape (n_classes, n_classes)
         Row c holds the probabilities of each given label where c is true. All classes share one rate, at which labels
         turn into any other, unless the rows speak clearly for rates of their own: mistakes of the networks look like
-        noise of the rarer classes.
+        noise of the rarer classes. Fewer rows than n_classes**2 cannot speak clearly.
     """
     n_rows, n_classes = probabilities.shape
     probabilities = probabilities.clip(_LEAST**2)
     # Two rows' worth of belief per class, most of it in labels being right.
     prior = 1.6 * np.eye(n_classes) + 0.2 / n_classes
-    is_given = np.eye(n_classes)[given]
+    believed = np.trace(prior), prior.sum() - np.trace(prior)
     # The evidence makes the given label of a row more probable, whatever the rates.
     odds = np.exp(np.clip(log_odds, -50, 50))
+    rate, at_one_rate = _one_rate(probabilities, given, odds, believed, n_iter)
+    of_one_rate = np.where(np.eye(n_classes, dtype=bool), 1 - rate, rate / (n_classes - 1))
+    if n_classes**2 > n_rows:  # more rates than rows would fit anything
+        return of_one_rate
+    is_given = np.eye(n_classes)[given]
     weights = probabilities * np.where(is_given, odds[..., None], 1.0)
     transition = prior / prior.sum(axis=1, keepdims=True)
     for _ in range(n_iter):
@@ -228,13 +233,10 @@ def noise_transition(probabilities: np.ndarray, given: np.ndarray, log_odds=0.0,
         joint = (joint / joint.sum(axis=1, keepdims=True)).T @ is_given + prior
         transition = joint / joint.sum(axis=1, keepdims=True)
     own_fit = np.log((probabilities * transition.T[given]).sum(axis=1)).sum()
-    believed = np.trace(prior), prior.sum() - np.trace(prior)
-    rate, at_one_rate = _one_rate(probabilities, given, odds, believed, n_iter)
     # A rate counts where it stands for a row or more; each has to pay its way, four times as dearly as in the BIC.
     n_rates = ((joint - prior)[~np.eye(n_classes, dtype=bool)] >= 1).sum()
-    if own_fit - at_one_rate.sum() > 2 * (n_rates - 1) * np.log(max(n_rows, 1)):
-        return transition
-    return np.where(np.eye(n_classes, dtype=bool), 1 - rate, rate / (n_classes - 1))
+    pays = own_fit - at_one_rate.sum() > 2 * (n_rates - 1) * np.log(n_rows)
+    return transition if pays else of_one_rate
 
 
 def _one_rate(probabilities, given, odds, believed, n_iter: int) -> tuple[float, np.ndarray]:

@@ -186,6 +186,16 @@ class TestPanel:
         np.testing.assert_allclose(np.diag(transition), np.diag(transition)[0])
         assert transition[0, 0] == pytest.approx(0.9, abs=0.02)
 
+    def test_many_classes_and_few_rows_do_not_fit_a_rate_to_every_row(self):
+        """Labels turn into any other: with 200 classes rates of their own would explain 1,000 rows by heart."""
+        rng = np.random.RandomState(0)
+        probabilities = rng.dirichlet(np.full(200, 0.02), size=1000)
+        true = drawn(probabilities, rng)
+        given = np.where(rng.rand(1000) < 0.1, (true + rng.randint(1, 200, size=1000)) % 200, true)
+        transition = _posterior.noise_transition(probabilities, given)
+        right = _posterior.posterior(probabilities, given, transition)[np.arange(1000), given]
+        assert (1 - right).mean() == pytest.approx(0.1, abs=0.02)
+
 
 class TestNoisyLabels:
     """Rows whose labels may be wrong tell witnesses apart, once the noise is allowed for."""
