@@ -30,7 +30,7 @@ from ._nets import cloned, memo_of, task_of_net
 from ._network import Network, trains_networks
 from ._on_disk import is_on_disk, on_disk
 from ._regression import Regression
-from ._task import Conclusion, Task, naming
+from ._task import LabelQuality, Task, naming
 from ._warnings import warn_user
 
 
@@ -338,7 +338,7 @@ class BaseDetector(BaseEstimator, ABC):
             raise ValueError(f"rows of shape {X.shape[1:]} hold no feature.")
         return X
 
-    def _remember_verdict(self, data: TrainingData, conclusion: Conclusion) -> None:
+    def _remember_verdict(self, data: TrainingData, conclusion: LabelQuality) -> None:
         """Set the fitted attributes that say what the network or networks think of all rows of X."""
         self._answers = data.of_all_rows(conclusion.answers, conclusion.clean_answers)
         self.loss_ = data.of_all_rows(conclusion.losses, conclusion.clean_losses)

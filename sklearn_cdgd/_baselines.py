@@ -11,7 +11,7 @@ import torch
 from ._base import BaseDetector, TrainingData, all_or_nothing, draw_seed
 from ._compat import Interval, StrOptions, fit_context
 from ._network import Network, trains_networks
-from ._task import Conclusion
+from ._task import LabelQuality
 from ._unroll import State, train, train_early_stopped
 from ._verdict import held_out_losses
 
@@ -74,7 +74,7 @@ class _BaselineDetector(BaseDetector):
         answers, losses = network.answers(state, data.noisy[0]), network.row_losses(state, *data.noisy)
         limit = data.task.plain_limit(clean_losses)
         self._remember_verdict(
-            data, Conclusion(answers, losses, limit, network.answers(state, data.clean[0]), clean_losses)
+            data, LabelQuality(answers, losses, limit, network.answers(state, data.clean[0]), clean_losses)
         )
         return self
 

@@ -9,23 +9,27 @@ import numpy as np
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
 
-from ._decision import conformal_p_values, flag_by_loss, flag_by_prediction
-from ._posterior import (
-    Opinion,
-    best_expected_f1,
-    calibrating_power,
-    evidence_weight,
+from ._decision import best_expected_f1, conformal_p_values, flag_by_loss, flag_by_prediction
+from ._label_noise import evidence_weight, noise_transition, posterior
+from ._stacking import (
+    LEAST_PROBABILITY,
+    OutOfFold,
+    StackedEnsemble,
+    average,
+    fit_inverse_temperatures,
     log_losses,
+    log_probabilities,
     marginal_losses,
-    mixed,
-    noise_transition,
-    posterior,
-    shares,
-    sharpened,
+    relative,
+    stacking_weights,
+    target_probabilities,
+    temperature_scale,
 )
-from ._task import Conclusion, Grounds, Task, frequency
+from ._task import LabelQuality, Task, frequency
 from ._warnings import warn_user
 
+# What a member says as probabilities.
+_PROBABILITIES = ("answers", "clean_answers", "calibration_answers")
 # Classes with so many clean rows are calibrated by their own: fewer would make p-values too coarse.
 _CALIBRATING_ROWS = 200
 
@@ -86,20 +90,45 @@ class Classification(Task):
     def scores(self, targets, answers, losses, limit):
         return _of_targets(answers, targets)
 
-    def _weighed(self, opinions, grounds):
-        sharp = [_sharpened(opinion, grounds) for opinion in opinions.values()]
-        held_out = np.stack([log_losses(opinion.clean_answers, grounds.clean_targets) for opinion in sharp])
-        of_noisy = np.stack([marginal_losses(_said(opinion, grounds), grounds.targets) for opinion in sharp])
-        say = shares(held_out[:, grounds.known], of_noisy)
-        return sharp, held_out, say, _sharpened(mixed(sharp, say), grounds)
+    def _stacked(self, members):
+        stacked = super()._stacked(members)
+        # Averages of logarithms are what is calibrated: each is taken once.
+        return stacked._replace(**{name: log_probabilities(getattr(stacked, name)) for name in _PROBABILITIES})
+
+    def _fit_stacking(self, names, stacked, data):
+        known, clean_targets = data.known, data.clean_targets[data.known]
+
+        def fit_temperatures(clean, noisy):
+            return fit_inverse_temperatures(clean[:, known], clean_targets, noisy, data.targets)
+
+        noisy = relative(stacked.answers[:, :, data.rows].mean(axis=1))
+        powers = fit_temperatures(stacked.clean_answers, noisy)
+        clean_losses = -np.log(
+            target_probabilities(stacked.clean_answers, data.clean_targets, powers).clip(LEAST_PROBABILITY)
+        )
+        noisy_losses = marginal_losses(target_probabilities(noisy, data.targets, powers), self.n_classes)
+        weights = stacking_weights(clean_losses[:, known], noisy_losses)
+        logs = {name: relative(average(getattr(stacked, name), weights * powers))[None] for name in _PROBABILITIES}
+        noisy = relative(logs["answers"][:, :, data.rows].mean(axis=1))
+        power = fit_temperatures(logs["clean_answers"], noisy)
+        answers = {name: temperature_scale(values, power)[0].astype(np.float64) for name, values in logs.items()}
+        ensemble = OutOfFold(
+            **answers,
+            losses=np.zeros(stacked.losses.shape[1:]),
+            clean_losses=log_losses(answers["clean_answers"], data.clean_targets),
+            calibration_losses=log_losses(answers["calibration_answers"], data.clean_targets),
+            permuted_losses=np.zeros(stacked.losses.shape[1:]),
+        )
+        members = stacked._replace(answers=temperature_scale(stacked.answers, powers))
+        return StackedEnsemble(names, clean_losses, weights, powers, float(power[0]), ensemble, members=members)
 
     def rightness(self, opinion, targets, clean_folds):
         return np.stack(
             [_rightness(of_fold, targets, noise_transition(of_fold, targets)) for of_fold in opinion.answers]
         )
 
-    def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
-        opinion, log_odds = panel.blended, 0.0
+    def estimate_label_quality(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
+        opinion, log_odds = panel.ensemble, 0.0
         probabilities = opinion.answers.mean(axis=0)
         if evidence is not None:
             transition = noise_transition(probabilities, targets)
@@ -109,12 +138,12 @@ class Classification(Task):
         clean_answers = posterior(opinion.clean_answers, clean_targets, transition)
         right = _of_targets(answers, targets)
         suspicious = best_expected_f1(1 - right)
-        flagged = [
-            [1 - _rightness(of_fold, targets, transition, log_odds) > suspicious for of_fold in member.answers]
-            for member in panel.opinions
-        ]
-        p_values, n_compared = self._p_values(panel.compared, targets, clean_targets, clean_folds)
-        return Conclusion(
+        flag_frequency = None
+        if panel.members is not None:
+            flagged = 1 - _rightness(panel.members.answers, targets, transition, log_odds) > suspicious
+            flag_frequency = frequency(panel, flagged)
+        p_values, n_compared = self._p_values(panel.cross_fitted, targets, clean_targets, clean_folds)
+        return LabelQuality(
             answers,
             log_losses(answers, targets),
             float(-np.log1p(-suspicious)),
@@ -122,13 +151,13 @@ class Classification(Task):
             log_losses(clean_answers, clean_targets),
             right,
             transition,
-            frequency(panel, flagged),
+            flag_frequency,
             p_values,
             n_compared,
-            panel._replace(opinions=[], compared=None),
+            panel._replace(members=None, cross_fitted=None),
         )
 
-    def _p_values(self, opinion: Opinion, targets, clean_targets, clean_folds) -> tuple[np.ndarray, int]:
+    def _p_values(self, opinion: OutOfFold, targets, clean_targets, clean_folds) -> tuple[np.ndarray, int]:
         """Return p-values, and the number of clean rows that the largest group of rows is compared with."""
         # The rates of a fold come from noisy rows only, so its clean rows have no part in what they are compared by.
         transitions = [noise_transition(answers, targets) for answers in opinion.answers]
@@ -137,7 +166,7 @@ class Classification(Task):
         clean_scores = np.empty(len(clean_targets))
         for fold, transition in enumerate(transitions):
             own = clean_folds == fold
-            clean_scores[own] = _rightness(opinion.stand_in_answers[own], clean_targets[own], transition)
+            clean_scores[own] = _rightness(opinion.calibration_answers[own], clean_targets[own], transition)
         n_clean = np.bincount(clean_targets, minlength=self.n_classes)
         # A class without clean rows has nothing that it could be compared with.
         by_itself = (n_clean >= _CALIBRATING_ROWS) | (n_clean == 0)
@@ -182,22 +211,9 @@ def are_labels(y) -> bool:
 
 
 def _of_targets(probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    return probabilities[np.arange(len(targets)), targets]
+    return probabilities[..., np.arange(len(targets)), targets]
 
 
 def _rightness(probabilities: np.ndarray, targets: np.ndarray, transition: np.ndarray, log_odds=0.0) -> np.ndarray:
     """Return how probable the given labels are, once it is known that they were given."""
     return _of_targets(posterior(probabilities, targets, transition, log_odds), targets)
-
-
-def _said(opinion: Opinion, grounds: Grounds) -> np.ndarray:
-    """Return what is said of the noisy rows that decide."""
-    return opinion.answers[np.ix_(grounds.folds, grounds.rows)].mean(axis=0)
-
-
-def _sharpened(opinion: Opinion, grounds: Grounds) -> Opinion:
-    known = grounds.known
-    clean = opinion.clean_answers[known], grounds.clean_targets[known]
-    power = calibrating_power(*clean, _said(opinion, grounds), grounds.targets)
-    fields = ("answers", "clean_answers", "stand_in_answers")
-    return opinion._replace(**{name: sharpened(getattr(opinion, name), power) for name in fields})

@@ -86,6 +86,27 @@ def conformal_p_values(
     return p_values
 
 
+def best_expected_f1(suspicion: np.ndarray) -> float:
+    """Return the probability from which on flagging rows gives the best expected F1.
+
+    Parameters
+    ----------
+    suspicion : ndarray of shape (n_rows,)
+        Probabilities that rows are corrupted.
+
+    Returns
+    -------
+    limit : float
+        Rows above it are flagged. It lies near half the F1 that is to be expected: 0.5 where rows are clear, lower
+        where flags have to be gambled on.
+    """
+    ordered = np.sort(suspicion)[::-1]
+    f1 = 2 * np.cumsum(ordered) / (np.arange(1, len(ordered) + 1) + ordered.sum() + 1e-12)
+    last = int(f1.argmax())
+    following = ordered[last + 1] if last + 1 < len(ordered) else 0.0
+    return float((ordered[last] + following) / 2)
+
+
 def last_of_lost_classes(flags: np.ndarray, scores: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return the position of the least suspicious row of every class whose rows are all flagged.
 

@@ -15,13 +15,13 @@ from ._cache import recall
 from ._checks import refuse_nan
 from ._compat import CallbackSupportMixin, HasMethods, Interval, StrOptions, fit_context
 from ._decision import flag_by_p_value, flag_by_threshold, least_share_flagged
-from ._learning import Folds, Learnt, Settings, judge, learn, trainer_of
+from ._learners import learner_of
+from ._learning import Folds, Learnt, Settings, trainer_of
 from ._network import Network, trains_networks
-from ._new_pairs import AlphaEstimate
 from ._outer import OuterState
 from ._report import report_of
 from ._shards import learn_in_shards
-from ._task import Conclusion
+from ._task import LabelQuality
 from ._tasks import FitTasks, OuterTasks
 from ._trainer import Manner
 from ._verdict import Verdict
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
     state : OuterState
         The end of the outer loop.
     alpha : ndarray of shape (n_noisy,)
-    alpha_estimate : AlphaEstimate
+    alpha_estimate : object
         For pairs that come later.
     verdict : Verdict
     clean_folds : ndarray of shape (n_clean,)
@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 
     state: OuterState
     alpha: np.ndarray
-    alpha_estimate: AlphaEstimate
+    alpha_estimate: object
     verdict: Verdict
     clean_folds: np.ndarray
 
@@ -422,11 +422,6 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         """Do all the training, a function of the arguments and the parameters alone."""
         settings = self._settings()
 
-        def outcome(learnt: Learnt, verdict: Verdict, clean_folds) -> Outcome:
-            alpha = settings.alphas(learnt.state).mean(axis=0)
-            estimate = AlphaEstimate.calibrated(network, learnt.snapshots, data.noisy, alpha)
-            return Outcome(learnt.state, alpha, estimate, verdict, clean_folds)
-
         def fitted(outcome: Outcome) -> dict:
             return vars(copy.copy(self)._remember(network, data, outcome))
 
@@ -434,17 +429,21 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             tasks.begin("shards")
             options = {name: getattr(self, name) for name in ("shard_size", "n_jobs")}
             sets = network, data.noisy, data.clean, data.task
-            result = outcome(*learn_in_shards(*sets, settings, *start, **options, seed=seed))
+            learnt, estimate, verdict, clean_folds = learn_in_shards(*sets, settings, *start, **options, seed=seed)
+            alpha = settings.alphas(learnt.state).mean(axis=0)
+            result = Outcome(learnt.state, alpha, estimate, verdict, clean_folds)
         else:
             folds = Folds.dealt(settings, data.noisy[1], data.clean[1], seed, start.clean_folds)
             with Workers(self.n_jobs, trainer_of(network, data.noisy, data.clean, settings, folds)) as workers:
+                learner = learner_of(settings)(workers, data.task, settings, folds, seed)
 
                 def judged(learnt: Learnt) -> Outcome:
-                    return outcome(learnt, judge(workers, data.task, settings, learnt, folds, seed), folds.clean)
+                    alpha = learner.alpha(learnt)
+                    estimate = learner.alpha_estimate(learnt, alpha)
+                    return Outcome(learnt.state, alpha, estimate, learner.judge(learnt), folds.clean)
 
                 told = {"max_iter": self.max_iter, "verbose": self.verbose}
-                watcher = OuterTasks(tasks, lambda learnt: fitted(judged(learnt)), **told)
-                learnt = learn(workers, settings, start.learnt, seed, watcher)
+                learnt = learner.learn(start.learnt, OuterTasks(tasks, lambda learnt: fitted(judged(learnt)), **told))
                 self._warn_of_interrupt(learnt.state)
                 tasks.begin("judging networks")
                 result = judged(learnt)
@@ -453,7 +452,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
     def _settings(self) -> Settings:
         manner, settings = ({name: getattr(self, name, None) for name in of._fields} for of in (Manner, Settings))
-        return Settings(**settings | {"manner": Manner(**manner)})
+        return Settings(**settings | {"manner": Manner(**manner), "closed_form": self.net is None})
 
     def _warn_of_interrupt(self, state: OuterState) -> None:
         if state.interrupted:
@@ -467,6 +466,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     def _remember(self, network: Network, data: TrainingData, outcome: Outcome):
         """Set the fitted attributes."""
         state, alpha, self._alpha_estimate, verdict, clean_folds = outcome
+        self._judges = verdict.judges
         self._clean_rows, self._outer_state = CleanRows.of(data.clean, clean_folds), of_all_rows(state, data.free)
         self.alpha_ = data.of_all_rows(alpha, np.ones((~data.free).sum()))
         self.n_iter_, self.interrupted_ = state.n_steps, state.interrupted
@@ -476,7 +476,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         self._remember_evidence(data, verdict.conclusion)
         return self
 
-    def _remember_evidence(self, data: TrainingData, conclusion: Conclusion):
+    def _remember_evidence(self, data: TrainingData, conclusion: LabelQuality):
         """Set the attributes that say how sure the flags are; rows that stand in for a clean set count as right."""
         self.noise_transition_, self._panel, self._n_clean = conclusion.transition, conclusion.panel, len(data.clean[1])
         self._n_compared = conclusion.n_compared
@@ -523,7 +523,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             )
 
     def _new_scores(self, X, targets):
-        return refuse_nan(self._alpha_estimate.alpha(self._fitted_network(), X, targets))
+        network = self._fitted_network() if self._judges is None else None
+        return refuse_nan(self._alpha_estimate.alpha(network, X, targets))
 
     def _new_flags(self, X, targets):
         self._validate_params()
@@ -537,7 +538,11 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         return self._task.flags(*self._new_verdict(X, targets))
 
     def _judge_new(self, X, targets):
-        answers, losses = super()._judge_new(X, targets)
+        if self._judges is None:
+            answers, losses = super()._judge_new(X, targets)
+        else:
+            answers = self._judges.predict(X).mean(axis=0)
+            losses = self._judges.encoding.losses(answers, targets)
         return self._task.confront(targets, answers, losses, self.noise_transition_)
 
     def _sureness(self):

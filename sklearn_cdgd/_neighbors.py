@@ -10,14 +10,14 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 from sklearn.neighbors import NearestNeighbors
 
-from ._posterior import Opinion, log_losses
+from ._stacking import OutOfFold, log_losses
 
 # Of the nearest rows so many are looked at, until their weights add up to the number of neighbours.
 _LOOKED_AT = 50
 _N_NEIGHBORS = 10
 
 
-def opinion_of_neighbors(noisy, clean, weights: np.ndarray, clean_folds: np.ndarray, n_classes: int) -> Opinion:
+def opinion_of_neighbors(noisy, clean, weights: np.ndarray, clean_folds: np.ndarray, n_classes: int) -> OutOfFold:
     """Let every row be judged by the rows around it, and by itself not.
 
     Parameters
@@ -31,7 +31,7 @@ def opinion_of_neighbors(noisy, clean, weights: np.ndarray, clean_folds: np.ndar
 
     Returns
     -------
-    Opinion
+    OutOfFold
     """
     (Z, targets), (Z_clean, clean_targets) = noisy, clean
     everyone = vstack([Z, Z_clean], format="csr") if issparse(Z) else np.concatenate([Z, Z_clean])
@@ -50,7 +50,7 @@ def opinion_of_neighbors(noisy, clean, weights: np.ndarray, clean_folds: np.ndar
     losses = np.stack([log_losses(of_fold, targets) for of_fold in answers])
     clean_losses = log_losses(clean_answers, clean_targets)
     of_clean = clean_answers, clean_losses
-    return Opinion(answers, losses, *of_clean, *of_clean, np.zeros_like(losses))
+    return OutOfFold(answers, losses, *of_clean, *of_clean, np.zeros_like(losses))
 
 
 def _shares_of_votes(labels: np.ndarray, votes: np.ndarray, n_classes: int) -> np.ndarray:

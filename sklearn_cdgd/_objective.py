@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._hypergradient import Forecast, Snapshot
+from ._hypergradient import Snapshot
 from ._new_pairs import Watch
 from ._trainer import Trainer
 from ._workers import Workers
@@ -66,8 +66,11 @@ class OuterObjective:
         n = self._n_trainings
         return [sum(of_trainings[first : first + n]) / n for first in range(0, len(of_trainings), n)]
 
-    def forecast(self, n_steps: int) -> tuple[int, Forecast]:
-        """Return the number of inner steps in so many outer steps, and what they will cost."""
+    def describe(self, n_steps: int) -> str:
+        """Say what so many outer steps will cost."""
         one, n_trainings = self._trainer.forecast(), n_steps * self._n_parts * self._n_trainings
         n_inner = n_trainings * self._trainer.plan(self._seed).n_steps
-        return n_inner, one._replace(seconds=n_trainings * one.seconds)
+        return (
+            f"{n_inner} inner steps, about {n_trainings * one.seconds:.0f} s to learn alpha, "
+            f"{one.n_bytes / 1e6:.0f} MB beside the data"
+        )

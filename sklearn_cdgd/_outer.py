@@ -19,7 +19,7 @@ _TINY = 1e-30
 class OuterState:
     """Everything that one outer step hands to the next; where a loop stopped, it can be taken up again.
 
-    The first five have one row per fold of the clean set, and one column per noisy row. The folds do not mix.
+    The first six have one row per fold of the clean set, and one column per noisy row. The folds do not mix.
 
     Attributes
     ----------
@@ -31,6 +31,12 @@ class OuterState:
         The moments of Adam.
     count : Tensor of shape (n_folds, n_noisy)
         The outer steps that every row has seen; a row that came later has seen fewer.
+    kept : Tensor of shape (n_folds, n_noisy)
+        The mean over the outer steps up to the one after which held-out clean rows told of no further progress.
+    kept_losses : tuple of float
+        The losses of held-out clean rows there; empty before the first outer step.
+    kept_step : int
+        The number of outer steps up to there.
     best : float
         The least value so far.
     waited : int
@@ -43,6 +49,8 @@ class OuterState:
         The loss of held-out clean rows at every outer step, NaN where there are none.
     lrs : tuple of float
         The learning rate of every outer step.
+    scales : tuple of tuple of float
+        For every outer step and fold, the root of the mean second moment, which `eps` is in units of.
     interrupted : bool
         Whether a `KeyboardInterrupt` ended the loop.
     """
@@ -52,23 +60,32 @@ class OuterState:
     first: Tensor
     second: Tensor
     count: Tensor
+    kept: Tensor
+    kept_losses: tuple[float, ...] = ()
+    kept_step: int = 0
     best: float = math.inf
     waited: int = 0
     lr_scale: float = 1.0
     values: tuple[float, ...] = ()
     held_out: tuple[float, ...] = ()
     lrs: tuple[float, ...] = ()
+    scales: tuple[tuple[float, ...], ...] = ()
     interrupted: bool = False
 
     @classmethod
     def start(cls, n_folds: int, n_rows: int, **options) -> OuterState:
         """Return the state before the first step: every row is included. `options` are those of `torch.zeros`."""
         zeros = torch.zeros(n_folds, n_rows, **options)
-        return cls(torch.ones_like(zeros), torch.ones_like(zeros), zeros, zeros, zeros)
+        ones = torch.ones_like(zeros)
+        return cls(alpha=ones, mean=ones, first=zeros, second=zeros, count=zeros, kept=ones)
 
     @property
     def n_steps(self) -> int:
         return len(self.values)
+
+    def is_done(self, max_iter: int, max_wait: int | None = None) -> bool:
+        """Tell whether no outer step is left to take; see :func:`learn_alpha`."""
+        return self.n_steps >= max_iter or (max_wait is not None and self.n_steps - self.kept_step > max_wait)
 
     def map(self, function: Callable) -> OuterState:
         """Return the state with `function` applied to what has one entry per row: to store it as arrays, say."""
@@ -83,11 +100,11 @@ class OuterState:
         return replace(self, **per_row)
 
 
-_PER_ROW = ("alpha", "mean", "first", "second", "count")
+_PER_ROW = ("alpha", "mean", "first", "second", "count", "kept")
 
 
 def learn_alpha(
-    objective: Callable[[Tensor, int], tuple[float, Tensor, float]],
+    objective: Callable[[Tensor, int], tuple[float, Tensor, Tensor]],
     state: OuterState,
     *,
     lr: float,
@@ -95,6 +112,7 @@ def learn_alpha(
     patience: int,
     eps: float = 0.0,
     factor: float = 0.1,
+    max_wait: int | None = None,
     on_step: Callable[[OuterState], object] | None = None,
 ) -> OuterState:
     """Minimise the outer objective over alpha in [0, 1]^N, for every fold of the clean set.
@@ -104,8 +122,9 @@ def learn_alpha(
     Parameters
     ----------
     objective : callable(alpha, outer_step) -> (value, gradient, held_out)
-        The value is the mean over the folds, the gradient has a row for each. Noisy: every outer step trains from fresh
-        initialisations. The loss of held-out clean rows is noted in the state, and decides nothing.
+        The value is the mean over the folds, the gradient has a row for each. It may be noisy, where every outer step
+        trains from fresh initialisations. `held_out` are losses of clean rows that alpha is learnt without, one or
+        several; the mean is noted in the state.
     state : OuterState
         Where to start.
     lr : float
@@ -118,6 +137,9 @@ def learn_alpha(
         Added to the root of Adam's second moment, in units of the root of its mean over all rows. 0 is plain Adam, in
         which every row moves at the same speed; a large value is gradient descent with momentum and one common scale.
     factor : float, default=0.1
+    max_wait : int or None, default=None
+        The loop ends so many outer steps after the last one that made the held-out losses smaller by more than a
+        standard error of the paired difference. ``None`` takes all steps.
     on_step : callable(state) or None, default=None
         Called after every outer step; a true answer ends the loop.
 
@@ -128,7 +150,7 @@ def learn_alpha(
     """
     state = replace(state, interrupted=False)
     try:
-        while state.n_steps < max_iter:
+        while not state.is_done(max_iter, max_wait):
             value, grad, held_out = objective(state.alpha, state.n_steps)
             state = _stepped(state, value, grad, held_out, lr=lr, patience=patience, eps=eps, factor=factor)
             if on_step is not None and on_step(state):
@@ -140,31 +162,61 @@ def learn_alpha(
 
 
 def _stepped(
-    state: OuterState, value: float, grad: Tensor, held_out: float, *, lr, patience, eps, factor
+    state: OuterState, value: float, grad: Tensor, held_out: Tensor, *, lr, patience, eps, factor
 ) -> OuterState:
-    """Take one step of Adam along `grad`, and project."""
+    """Note what is known of the present alpha, take one step of Adam along `grad`, and project."""
     best, waited = (value, 0) if value < state.best else (state.best, state.waited + 1)
     lr_scale = state.lr_scale
     if waited >= patience:
         lr_scale, waited = lr_scale * factor, 0
     lr = lr * lr_scale
 
+    losses = torch.as_tensor(held_out, dtype=torch.float64).reshape(-1)
+    if _is_progress(state.kept_losses, losses):
+        state = replace(state, kept=state.mean, kept_losses=tuple(losses.tolist()), kept_step=state.n_steps)
+
     count = state.count + 1
-    first = torch.lerp(grad, state.first, 0.9)
-    second = torch.lerp(grad * grad, state.second, 0.999)
-    mean, square = first / one_minus_power(0.9, count), second / one_minus_power(0.999, count)
-    speed = mean / (square.sqrt() + eps * square.mean(dim=-1, keepdim=True).sqrt() + _TINY)
-    alpha = (state.alpha - lr * speed).clamp(0, 1)
-    return OuterState(
-        alpha,
-        state.mean + (alpha - state.mean) / count,
-        first,
-        second,
-        count,
-        best,
-        waited,
-        lr_scale,
-        (*state.values, value),
-        (*state.held_out, held_out),
-        (*state.lrs, lr),
+    alpha, first, second, scale = adam_step(state.alpha, state.first, state.second, count, grad, lr=lr, eps=eps)
+    return replace(
+        state,
+        alpha=alpha,
+        mean=state.mean + (alpha - state.mean) / count,
+        first=first,
+        second=second,
+        count=count,
+        best=best,
+        waited=waited,
+        lr_scale=lr_scale,
+        values=(*state.values, value),
+        held_out=(*state.held_out, losses.mean().item()),
+        lrs=(*state.lrs, lr),
+        scales=(*state.scales, tuple(scale[:, 0].tolist())),
     )
+
+
+def adam_step(alpha, first, second, count, grad, *, lr, eps, scale=None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return alpha and the two moments after a projected step of Adam, and what `eps` was in units of.
+
+    Parameters
+    ----------
+    alpha, first, second, count, grad : Tensor of shape (n_folds, n_rows)
+        `count` has this step in it.
+    lr, eps : float
+    scale : Tensor of shape (n_folds, 1) or None, default=None
+        The root of the mean second moment of another set of rows; ``None`` takes that of these rows.
+    """
+    first = torch.lerp(grad, first, 0.9)
+    second = torch.lerp(grad * grad, second, 0.999)
+    mean, square = first / one_minus_power(0.9, count), second / one_minus_power(0.999, count)
+    if scale is None:
+        scale = square.mean(dim=-1, keepdim=True).sqrt()
+    speed = mean / (square.sqrt() + eps * scale + _TINY)
+    return (alpha - lr * speed).clamp(0, 1), first, second, scale
+
+
+def _is_progress(before: tuple[float, ...], losses: Tensor) -> bool:
+    """Tell whether held-out losses are smaller by more than a standard error of the paired difference."""
+    if not before:
+        return True
+    gains = torch.tensor(before, dtype=torch.float64) - losses
+    return bool(gains.mean() > gains.std(unbiased=False) / math.sqrt(len(gains)))

@@ -8,9 +8,10 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils import check_array, column_or_1d
 
-from ._decision import conformal_p_values, flag_by_loss, loss_limit
-from ._posterior import alpha_log_loss, best_expected_f1, mixed, shares, suspicion_by_loss
-from ._task import Conclusion, Task, frequency, of_other_folds
+from ._decision import best_expected_f1, conformal_p_values, flag_by_loss, loss_limit
+from ._stacking import OutOfFold, StackedEnsemble, average, stacking_weights
+from ._target_noise import alpha_log_loss, p_wrong_by_loss
+from ._task import LabelQuality, Task, frequency, of_other_folds
 
 
 @dataclass(frozen=True)
@@ -46,19 +47,19 @@ class Regression(Task):
     def scores(self, targets, answers, losses, limit):
         return expit((limit - losses) / max(abs(limit), np.finfo(float).tiny))
 
-    def _weighed(self, opinions, grounds):
-        members = [*opinions.values()]
-        held_out = np.stack([opinion.clean_losses for opinion in members])
-        say = shares(held_out[:, grounds.known])
-        return members, held_out, say, mixed(members, say)
+    def _fit_stacking(self, names, stacked, data):
+        weights = stacking_weights(stacked.clean_losses[:, data.known])
+        ensemble = OutOfFold(*(average(values, weights) for values in stacked))
+        ones = np.ones(len(weights))
+        return StackedEnsemble(names, stacked.clean_losses, weights, ones, 1.0, ensemble, members=stacked)
 
     def rightness(self, opinion, targets, clean_folds):
         known = [opinion.clean_losses[of_other_folds(clean_folds, fold)] for fold in range(len(opinion.losses))]
-        of_folds = zip(opinion.losses, known, opinion.swapped_losses, strict=True)
-        return np.stack([1 - suspicion_by_loss(*losses) for losses in of_folds])
+        of_folds = zip(opinion.losses, known, opinion.permuted_losses, strict=True)
+        return np.stack([1 - p_wrong_by_loss(*losses) for losses in of_folds])
 
-    def conclude(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
-        opinion = panel.blended
+    def estimate_label_quality(self, panel, targets, clean_targets, alpha, evidence, clean_folds):
+        opinion = panel.ensemble
         # Losses of a criterion of the user's can be negative; alpha raises or lowers what is above the least of them.
         least, factor = min(0.0, opinion.losses.min(), opinion.clean_losses.min()), np.exp(alpha_log_loss(alpha))
 
@@ -66,12 +67,12 @@ class Regression(Task):
             return (losses - least) * factor + least
 
         losses = raised(opinion.losses.mean(axis=0))
-        suspicion = suspicion_by_loss(losses, opinion.clean_losses, opinion.swapped_losses.mean(axis=0))
+        suspicion = p_wrong_by_loss(losses, opinion.clean_losses, opinion.permuted_losses.mean(axis=0))
         spared = suspicion <= best_expected_f1(suspicion)
         # Where every row is better flagged, the limit is the least loss there is.
         limit = float(losses[spared].max() if spared.any() else losses.min())
-        flagged = [raised(o.losses) > limit for o in panel.opinions]
-        return Conclusion(
+        flag_frequency = None if panel.members is None else frequency(panel, raised(panel.members.losses) > limit)
+        return LabelQuality(
             opinion.answers.mean(axis=0),
             losses,
             limit,
@@ -79,10 +80,10 @@ class Regression(Task):
             opinion.clean_losses,
             1 - suspicion,
             None,
-            frequency(panel, flagged),
-            conformal_p_values(-panel.compared.losses, -panel.compared.stand_in_losses, clean_folds),
+            flag_frequency,
+            conformal_p_values(-panel.cross_fitted.losses, -panel.cross_fitted.calibration_losses, clean_folds),
             len(clean_targets),
-            panel._replace(opinions=[], compared=None),
+            panel._replace(members=None, cross_fitted=None),
         )
 
     def plain_limit(self, clean_losses):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._posterior import Panel
+from ._stacking import StackedEnsemble
 
 # Classes that are told of one by one.
 _SHOWN_CLASSES = 10
@@ -21,7 +21,7 @@ def report_of(
     flag_frequency: np.ndarray | None,
     transition: np.ndarray | None,
     classes: np.ndarray | None,
-    panel: Panel | None,
+    panel: StackedEnsemble | None,
 ) -> str:
     """Return the text of :meth:`CorruptionDetector.report`.
 
@@ -36,7 +36,7 @@ def report_of(
     flag_frequency : ndarray of shape (n_noisy,) or None
     transition : ndarray of shape (n_classes, n_classes) or None
     classes : ndarray of shape (n_classes,) or None
-    panel : Panel or None
+    panel : StackedEnsemble or None
         ``None`` where no networks were kept from rows: then nothing can be said of how good the flags are.
     """
     lines = [f"{len(flags):,} noisy rows, {n_clean:,} clean rows.", "", "Flags"]
@@ -59,7 +59,7 @@ def report_of(
     width = max(map(len, kinds))
     for kind in kinds:
         rows = _of_kind(panel, kind)
-        losses, share = panel.held_out[rows].mean(axis=1).min(), panel.shares[rows].sum()
+        losses, share = panel.clean_losses[rows].mean(axis=1).min(), panel.weights[rows].sum()
         lines.append(f"  {kind:{width}}  {losses:8.3f}  {share:4.0%}")
     lines += ["", "Next", *(f"  {line}" for line in _advice(precision, flags, tosses, rightness, panel))]
     return "\n".join(lines)
@@ -75,16 +75,16 @@ def expected_quality(rightness: np.ndarray, flags: np.ndarray) -> tuple[float, f
     )
 
 
-def as_good_as(panel: Panel, kind: str) -> bool:
+def as_good_as(panel: StackedEnsemble, kind: str) -> bool:
     """Return whether networks trained in one way do as well on clean rows as the best, within a standard error."""
-    own, networks = panel.held_out[_of_kind(panel, kind)], panel.held_out[panel.are_networks]
+    own, networks = panel.clean_losses[_of_kind(panel, kind)], panel.clean_losses[panel.are_networks]
     if not len(own):
         return False
     behind = own[own.mean(axis=1).argmin()] - networks[networks.mean(axis=1).argmin()]
     return bool(behind.mean() <= behind.std() / np.sqrt(len(behind)))
 
 
-def _of_kind(panel: Panel, kind: str) -> list[int]:
+def _of_kind(panel: StackedEnsemble, kind: str) -> list[int]:
     return [n for n, (name, _) in enumerate(panel.names) if name == kind]
 
 
@@ -102,7 +102,9 @@ def _noise_lines(transition: np.ndarray, names: list[str]) -> list[str]:
     return lines
 
 
-def _advice(precision: float, flags: np.ndarray, tosses: int, rightness: np.ndarray, panel: Panel) -> list[str]:
+def _advice(
+    precision: float, flags: np.ndarray, tosses: int, rightness: np.ndarray, panel: StackedEnsemble
+) -> list[str]:
     lines = []
     if (1 - rightness).mean() < 0.01:
         lines.append("Hardly a row seems to be wrong: the set can be used as it is.")
@@ -116,6 +118,6 @@ def _advice(precision: float, flags: np.ndarray, tosses: int, rightness: np.ndar
         lines.append("All rows as they are cannot be told from the best network: the noise may hardly hurt it.")
     if as_good_as(panel, "clean rows alone"):
         lines.append("Clean rows alone cannot be told from the best network: the noisy rows may add little.")
-    if panel.shares[panel.are_networks].sum() < 0.5:
+    if panel.weights[panel.are_networks].sum() < 0.5:
         lines.append("Networks have less than half of the say: another net, or a longer training, may do better.")
     return lines

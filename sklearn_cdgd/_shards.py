@@ -11,15 +11,20 @@ import numpy as np
 import torch
 
 from ._hypergradient import Snapshot
-from ._learning import Folds, Learnt, Settings, hear_all, learn, trainer_of
+from ._learners import learner_of
+from ._learning import Folds, Learnt, Settings, Watcher, trainer_of
 from ._network import Network
-from ._new_pairs import N_SNAPSHOTS, Evidence
+from ._new_pairs import N_SNAPSHOTS, AlphaEstimate, Evidence
+from ._new_pairs_closed_form import MeanAlpha, MeanEnsemble
 from ._outer import OuterState
-from ._posterior import Opinion, Panel
-from ._task import Conclusion, Task
+from ._stacking import OutOfFold, StackedEnsemble
+from ._task import LabelQuality, Task
 from ._trainer import Trainer
 from ._verdict import CLEAN_FOLDS, Verdict, deal, judge_plainly, with_network
 from ._workers import Workers
+
+# Shards whose kernel machines judge pairs that come later; more would say the same.
+_MOST_ESTIMATES = 4
 
 
 class Shard(NamedTuple):
@@ -31,17 +36,21 @@ class Shard(NamedTuple):
         In NumPy arrays.
     snapshots : list of (int, Snapshot)
         Its share of those that are kept.
-    panel : Panel or None
+    panel : StackedEnsemble or None
         Without the single opinions; ``None`` if no row is kept from the networks that judge it.
     evidence : Evidence or None
     flag_frequency : ndarray of shape (n_rows,) or None
+    estimate, judges : object or None
+        What knows pairs that come later, where the inner learner is in closed form.
     """
 
     state: OuterState
     snapshots: list[tuple[int, Snapshot]]
-    panel: Panel | None
+    panel: StackedEnsemble | None
     evidence: Evidence | None
     flag_frequency: np.ndarray | None
+    estimate: object = None
+    judges: object = None
 
 
 class ShardLearner:
@@ -80,7 +89,9 @@ class ShardLearner:
         settings, seed = self.settings, (self.seed + 7_368_787 * number) % (2**31 - 1)
         noisy, folds = (X, targets), Folds.dealt(self.settings, targets, self.clean[1], seed, self.clean_folds)
         workers = Workers(1, trainer_of(self.network, noisy, self.clean, settings, folds))
-        learnt = learn(workers, settings, Learnt(start.map(torch.as_tensor), self.snapshots), seed)
+        learner = learner_of(settings)(workers, self.task, settings, folds, seed)
+        learner.max_wait = None  # all shards take the same number of outer steps
+        learnt = learner.learn(Learnt(start.map(torch.as_tensor), self.snapshots), Watcher())
         state = learnt.state
         if state.interrupted:
             raise KeyboardInterrupt
@@ -88,13 +99,19 @@ class ShardLearner:
             included = f"{(state.alpha >= 0.5).mean():.1%} kept"
             words = f"shard {number + 1}/{self.n_shards}: clean loss {state.values[-1]:.4f}, {included}"
             print(f"[CorruptionDetector] {words}", flush=True)
-        kept = thinned(learnt.snapshots, self.n_shards)
+        alpha, kept, estimate, judges = learner.alpha(learnt), [], None, None
+        if settings.closed_form:
+            estimate = learner.alpha_estimate(learnt, alpha) if number < _MOST_ESTIMATES else None
+        else:
+            kept = thinned(learnt.snapshots, self.n_shards)
         if settings.cv is None:
-            return Shard(state, kept, None, None, None)
-        panel, evidence = hear_all(workers, self.task, settings, learnt, folds, seed, label_seed=self.seed)
-        alpha = settings.alphas(state).mean(axis=0)
+            return Shard(state, kept, None, None, None, estimate)
+        panel, evidence = learner.hear_all(learnt, label_seed=self.seed)
+        if number < _MOST_ESTIMATES:
+            judges = learner.ensemble_of_new_pairs(panel)
         said = panel, targets, self.clean[1], alpha, evidence, self.clean_folds
-        return Shard(state, kept, panel._replace(opinions=[]), evidence, self.task.conclude(*said).flag_frequency)
+        frequency = self.task.estimate_label_quality(*said).flag_frequency
+        return Shard(state, kept, panel._replace(members=None), evidence, frequency, estimate, judges)
 
 
 class ShardJobs(Sequence):
@@ -151,7 +168,7 @@ def learn_in_shards(
     shard_size: int,
     n_jobs: int | None,
     seed: int,
-) -> tuple[Learnt, Verdict, np.ndarray]:
+) -> tuple[Learnt, object, Verdict, np.ndarray]:
     """Learn alpha shard by shard, draw one conclusion, and train a network on all rows.
 
     Parameters
@@ -172,6 +189,8 @@ def learn_in_shards(
     Returns
     -------
     learnt : Learnt
+    estimate : object
+        Estimates alpha of pairs that come later.
     verdict : Verdict
     clean_folds : ndarray of shape (n_clean,)
     """
@@ -186,18 +205,25 @@ def learn_in_shards(
     snapshots = [snapshot for result in results for snapshot in result.snapshots]
     learnt = Learnt(state, thinned(snapshots, -(-len(snapshots) // N_SNAPSHOTS)))
     alpha, weight = settings.alphas(state).mean(axis=0), settings.clean_weight
+    if settings.closed_form:
+        estimate = MeanAlpha([result.estimate for result in results if result.estimate is not None])
+    else:
+        estimate = AlphaEstimate.calibrated(network, learnt.snapshots, noisy, alpha)
     if settings.cv is None:
         options = {"clean_weight": weight, "n_judges": settings.n_judges, "seed": seed}
-        return learnt, judge_plainly(Workers(1, trainer), task, alpha, **options), clean_folds
-    conclusion = conclude_all(results, shards, task, noisy[1], clean[1], alpha, clean_folds)
-    return learnt, with_network(trainer, conclusion, weight, seed), clean_folds
+        return learnt, estimate, judge_plainly(Workers(1, trainer), task, alpha, **options), clean_folds
+    conclusion = label_quality_of_shards(results, shards, task, noisy[1], clean[1], alpha, clean_folds)
+    verdict = with_network(trainer, conclusion, weight, seed)
+    if settings.closed_form:
+        verdict = verdict._replace(judges=MeanEnsemble([r.judges for r in results if r.judges is not None]))
+    return learnt, estimate, verdict, clean_folds
 
 
 def whole_state(states: list[OuterState], shards: list[np.ndarray]) -> OuterState:
     """Return the state of all rows. Curves are means over the shards; the rule of the learning rate starts afresh."""
     per_row = {
         name: in_order([getattr(state, name) for state in states], shards, axis=1)
-        for name in ("alpha", "mean", "first", "second", "count")
+        for name in ("alpha", "mean", "first", "second", "count", "kept")
     }
     curves = {
         name: tuple(np.mean([getattr(state, name) for state in states], axis=0).tolist())
@@ -207,9 +233,9 @@ def whole_state(states: list[OuterState], shards: list[np.ndarray]) -> OuterStat
     return replace(states[0], best=math.inf, waited=0, lr_scale=lr_scale, **per_row, **curves)
 
 
-def conclude_all(
+def label_quality_of_shards(
     results: list[Shard], shards: list[np.ndarray], task: Task, targets, clean_targets, alpha, clean_folds
-) -> Conclusion:
+) -> LabelQuality:
     """Draw one conclusion from what was said of all shards.
 
     Clean rows were judged with every shard. Their means decide how much is believed; where they stand beside noisy
@@ -217,7 +243,7 @@ def conclude_all(
 
     Returns
     -------
-    Conclusion
+    LabelQuality
     """
     panels, n_clean = [result.panel for result in results], len(clean_targets)
     turns = np.random.RandomState(0).permutation(np.arange(n_clean) % len(results)), np.arange(n_clean)
@@ -226,30 +252,31 @@ def conclude_all(
         return np.stack(values)[turns]
 
     def joined(name: str, gather: Callable, *options) -> np.ndarray:
-        return gather([getattr(panel.blended, name) for panel in panels], *options)
+        return gather([getattr(panel.ensemble, name) for panel in panels], *options)
 
-    blended = Opinion(
+    blended = OutOfFold(
         answers=joined("answers", in_order, shards, 1),
         losses=joined("losses", in_order, shards, 1),
-        clean_answers=np.mean([panel.blended.clean_answers for panel in panels], axis=0),
-        clean_losses=np.mean([panel.blended.clean_losses for panel in panels], axis=0),
-        stand_in_answers=joined("stand_in_answers", of_one),
-        stand_in_losses=joined("stand_in_losses", of_one),
-        swapped_losses=joined("swapped_losses", in_order, shards, 1),
+        clean_answers=np.mean([panel.ensemble.clean_answers for panel in panels], axis=0),
+        clean_losses=np.mean([panel.ensemble.clean_losses for panel in panels], axis=0),
+        calibration_answers=joined("calibration_answers", of_one),
+        calibration_losses=joined("calibration_losses", of_one),
+        permuted_losses=joined("permuted_losses", in_order, shards, 1),
     )
-    held_out, say = (np.mean([getattr(panel, name) for panel in panels], axis=0) for name in ("held_out", "shares"))
+    of_members = ("clean_losses", "weights", "inverse_temperatures", "inverse_temperature")
+    means = {name: np.mean([getattr(panel, name) for panel in panels], axis=0) for name in of_members}
     evidence = None
     if results[0].evidence is not None:
         noisy, *of_clean = zip(*(result.evidence for result in results), strict=True)
         evidence = Evidence(in_order(noisy, shards), *map(of_one, of_clean))
     compared = blended._replace(
-        answers=in_order([panel.compared.answers for panel in panels], shards, 1),
-        losses=in_order([panel.compared.losses for panel in panels], shards, 1),
-        stand_in_answers=of_one([panel.compared.stand_in_answers for panel in panels]),
-        stand_in_losses=of_one([panel.compared.stand_in_losses for panel in panels]),
+        answers=in_order([panel.cross_fitted.answers for panel in panels], shards, 1),
+        losses=in_order([panel.cross_fitted.losses for panel in panels], shards, 1),
+        calibration_answers=of_one([panel.cross_fitted.calibration_answers for panel in panels]),
+        calibration_losses=of_one([panel.cross_fitted.calibration_losses for panel in panels]),
     )
-    panel = Panel(panels[0].names, [], held_out, say, blended, compared)
-    conclusion = task.conclude(panel, targets, clean_targets, alpha, evidence, clean_folds)
+    panel = StackedEnsemble(panels[0].names, ensemble=blended, cross_fitted=compared, **means)
+    conclusion = task.estimate_label_quality(panel, targets, clean_targets, alpha, evidence, clean_folds)
     return conclusion._replace(flag_frequency=in_order([result.flag_frequency for result in results], shards))
 
 

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._posterior import Opinion, Panel, rows_to_explain
+from ._stacking import OutOfFold, StackedEnsemble, StackingData, rows_to_explain
 
 # What noisy and clean rows are compared by.
-_COMPARED = ("answers", "losses", "stand_in_answers", "stand_in_losses")
+_COMPARED = ("answers", "losses", "calibration_answers", "calibration_losses")
+_OF_FOLDS = ("answers", "losses", "permuted_losses")
 
 
-class Conclusion(NamedTuple):
+class LabelQuality(NamedTuple):
     """What is held of every noisy row in the end.
 
     Attributes
@@ -37,7 +38,7 @@ class Conclusion(NamedTuple):
         Conformal p-values of the hypothesis that the row is right.
     n_compared : int, default=0
         Number of clean rows that they come from; where classes are compared with their own, of the largest class.
-    panel : Panel or None, default=None
+    panel : StackedEnsemble or None, default=None
         Who judged; without the opinions.
     """
 
@@ -51,30 +52,7 @@ class Conclusion(NamedTuple):
     flag_frequency: np.ndarray | None = None
     p_values: np.ndarray | None = None
     n_compared: int = 0
-    panel: Panel | None = None
-
-
-class Grounds(NamedTuple):
-    """What decides how much each opinion has to say, and how it is calibrated.
-
-    Attributes
-    ----------
-    clean_targets : ndarray of shape (n_clean,)
-    known : bool array of shape (n_clean,)
-        The clean rows that decide.
-    rows : int array of shape (n_rows,)
-        The noisy rows that decide.
-    targets : ndarray of shape (n_rows,)
-        Of these.
-    folds : list of int
-        The clean folds of which the networks that do not know them are asked about the noisy rows.
-    """
-
-    clean_targets: np.ndarray
-    known: np.ndarray
-    rows: np.ndarray
-    targets: np.ndarray
-    folds: list[int]
+    panel: StackedEnsemble | None = None
 
 
 class Task(ABC):
@@ -115,34 +93,59 @@ class Task(ABC):
     def scores(self, targets, answers, losses, limit) -> np.ndarray:
         """Return how well the answers agree with the targets, in [0, 1]."""
 
-    def convene(self, opinions: dict[tuple[str, str], Opinion], targets, clean_targets, clean_folds) -> Panel:
-        """Blend opinions: each contributes by how it does on the clean rows, and by how it explains the noisy ones."""
-        folds, known = [*range(clean_folds.max() + 1)], np.ones(len(clean_targets), dtype=bool)
+    def fit_stacking(
+        self, members: dict[tuple[str, str], OutOfFold], targets, clean_targets, clean_folds
+    ) -> StackedEnsemble:
+        """Fit weights and temperatures of members on held-out clean rows and on the labels of noisy rows, and average.
+
+        Parameters
+        ----------
+        members : dict of (str, str) to OutOfFold
+        targets : ndarray of shape (n_noisy, ...)
+        clean_targets : ndarray of shape (n_clean, ...)
+        clean_folds : ndarray of shape (n_clean,)
+
+        Returns
+        -------
+        StackedEnsemble
+        """
+        names, stacked = tuple(members), self._stacked([*members.values()])
         rows = rows_to_explain(len(targets), self.n_classes or 1)
-        grounds = Grounds(clean_targets, known, rows, targets[rows], folds)
-        members, held_out, say, blended = self._weighed(opinions, grounds)
-        compared = {name: np.empty_like(getattr(blended, name)) for name in _COMPARED}
-        for fold in folds:
-            own, others = clean_folds == fold, of_other_folds(clean_folds, fold)
-            of_others = self._weighed(opinions, grounds._replace(known=others, folds=[fold]))[-1]
+        data = StackingData(clean_targets, np.ones(len(clean_targets), dtype=bool), rows, targets[rows])
+        whole = self._fit_stacking(names, stacked, data)
+        compared = {name: np.empty_like(getattr(whole.ensemble, name)) for name in _COMPARED}
+        for fold in range(clean_folds.max() + 1):
+            own = clean_folds == fold
+            of_fold = stacked._replace(**{name: getattr(stacked, name)[:, [fold]] for name in _OF_FOLDS})
+            without = self._fit_stacking(
+                names, of_fold, data._replace(known=of_other_folds(clean_folds, fold))
+            ).ensemble
             for name, values in compared.items():
-                rows = own if name.startswith("stand_in") else fold
-                values[rows] = getattr(of_others, name)[rows]
-        return Panel(tuple(opinions), members, held_out, say, blended, blended._replace(**compared))
+                if name in _OF_FOLDS:
+                    values[fold] = getattr(without, name)[0]
+                else:
+                    values[own] = getattr(without, name)[own]
+        return whole._replace(cross_fitted=whole.ensemble._replace(**compared))
+
+    def _stacked(self, members: list[OutOfFold]) -> OutOfFold:
+        """Return all members along a further first axis."""
+        return OutOfFold(*(np.stack(parts) for parts in zip(*members, strict=True)))
 
     @abstractmethod
-    def _weighed(self, opinions, grounds: Grounds) -> tuple[list[Opinion], np.ndarray, np.ndarray, Opinion]:
-        """Return opinions, their losses on clean rows, their shares, and their blend."""
+    def _fit_stacking(self, names, stacked: OutOfFold, data: StackingData) -> StackedEnsemble:
+        """Return the ensemble whose weights and temperatures are fitted on the given rows."""
 
     @abstractmethod
-    def rightness(self, opinion: Opinion, targets, clean_folds) -> np.ndarray:
+    def rightness(self, opinion: OutOfFold, targets, clean_folds) -> np.ndarray:
         """Return a weight in [0, 1] for every clean fold and noisy row, large if the row seems right.
 
         The rows of the clean fold have no part in it, if they have none in the answers.
         """
 
     @abstractmethod
-    def conclude(self, panel: Panel, targets, clean_targets, alpha, evidence, clean_folds) -> Conclusion:
+    def estimate_label_quality(
+        self, panel: StackedEnsemble, targets, clean_targets, alpha, evidence, clean_folds
+    ) -> LabelQuality:
         """Weigh what networks say of rows that they did not see against their targets, and against their influence."""
 
     @abstractmethod
@@ -164,9 +167,19 @@ def of_other_folds(clean_folds: np.ndarray, fold: int) -> np.ndarray:
     return own if own.all() else ~own
 
 
-def frequency(panel: Panel, flagged: list) -> np.ndarray | None:
-    """Return how often the members of a panel flag each row; ``None`` if their opinions were not kept."""
-    return panel.shares @ np.mean(flagged, axis=1) if panel.opinions else None
+def frequency(panel: StackedEnsemble, flagged: np.ndarray) -> np.ndarray:
+    """Return how often the members flag each row, by their weights and as a mean over the clean folds.
+
+    Parameters
+    ----------
+    panel : StackedEnsemble
+    flagged : bool ndarray of shape (n_members, n_folds, n_noisy)
+
+    Returns
+    -------
+    frequency : ndarray of shape (n_noisy,)
+    """
+    return panel.weights @ flagged.mean(axis=1)
 
 
 @contextmanager

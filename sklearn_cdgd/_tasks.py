@@ -61,11 +61,7 @@ class OuterTasks(Watcher):
     def begin(self, objective, n_before):
         self._n_before = n_before
         if self._verbose:
-            n_steps, cost = objective.forecast(self._max_iter - n_before)
-            self._print(
-                f"forecast: {n_steps} inner steps, about {cost.seconds:.0f} s to learn alpha, "
-                f"{cost.n_bytes / 1e6:.0f} MB beside the data"
-            )
+            self._print(f"forecast: {objective.describe(self._max_iter - n_before)}")
         self._start = time.perf_counter()
 
     def begin_step(self):

@@ -1,60 +1,113 @@
-"""What a forest of trees says of rows: a witness that learns other things than networks do, and costs little.
+"""Forests of trees: members that learn other things than networks and kernels do, and cost little.
 
 Of tables trees often learn more than a network, and in many dimensions they keep to the few columns that tell
-something. Where they cannot, as with rotated or many weak features, their answers fit the labels badly, and they have
-nothing to say.
+something. Where they cannot, as with rotated or many weak features, their predictions fit the labels badly, and their
+weight is small. A row is judged by the trees whose bootstrap sample it is not in (out-of-bag predictions), so one forest
+for each clean fold is enough.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from typing import NamedTuple
 
-_N_TREES = 100
-# A leaf of fewer rows would memorise labels, of which many are wrong.
-_LEAF = 5
+import numpy as np
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+
+N_TREES = 60
+# Share of the trees of a forest whose bootstrap sample a row is not in, where samples are as large as the set.
+_OUT_OF_BAG = 0.37
 # Rows that each tree is grown on at most, so that time does not grow with their number.
 _ROWS_A_TREE = 10_000
+# Weights are not smaller, so that no sample is without any.
+_LEAST_WEIGHT = 1e-6
 
 
-def answers_by_trees(
-    X, targets: np.ndarray, weights: np.ndarray, others: list, *, n_classes: int | None, seed: int
-) -> list[np.ndarray]:
-    """Grow a forest, and return what it says of the rows of other sets.
+class Forest(NamedTuple):
+    """A kind of forest.
+
+    Attributes
+    ----------
+    name : str
+    classifier, regressor : type
+    leaf : int
+        Least rows of a leaf: smaller ones would memorise labels, of which many are wrong.
+    """
+
+    name: str
+    classifier: type
+    regressor: type
+    leaf: int
+
+
+FORESTS = (
+    Forest("extra trees", ExtraTreesClassifier, ExtraTreesRegressor, 3),
+    Forest("random forest", RandomForestClassifier, RandomForestRegressor, 5),
+)
+
+
+def out_of_bag(
+    kind: Forest, X, targets: np.ndarray, weights: np.ndarray, others, *, n_classes: int | None, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Grow a forest, and return what it predicts for rows that its trees were not grown on.
 
     Parameters
     ----------
+    kind : Forest
     X : {ndarray, sparse array} of shape (n_rows, n_features)
     targets : ndarray of shape (n_rows,) or (n_rows, n_outputs)
         Labels as 0 .. n_classes - 1, or numbers.
     weights : ndarray of shape (n_rows,)
-        Rows of weight 0 are left out; one at least has to weigh more.
-    others : list of {ndarray, sparse array} of shape (n_others, n_features)
+    others : {ndarray, sparse array} of shape (n_others, n_features)
+        Rows that the forest does not know.
     n_classes : int or None
         ``None`` if the targets are numbers.
     seed : int
 
     Returns
     -------
-    answers : list of ndarray of shape (n_others, n_classes), (n_others,) or (n_others, n_outputs)
-        Probabilities, where one vote is spread over all classes, or predictions.
+    predictions : ndarray of shape (n_rows, n_classes), (n_rows,) or (n_rows, n_outputs)
+        Probabilities, where one vote is spread over all classes, or predictions: by the trees that do not know the row.
+    of_others, of_others_by_few : ndarray of shape (n_others, ...)
+        By all trees, and by as many as do not know a row of `X`.
     """
-    counts = weights > 0
-    if not counts.all():
-        X, targets, weights = X[counts], targets[counts], weights[counts]
-    many = len(targets) > _ROWS_A_TREE
-    options = {"bootstrap": True, "max_samples": _ROWS_A_TREE} if many else {}
-    kind = ExtraTreesRegressor if n_classes is None else ExtraTreesClassifier
-    features = 1.0 if n_classes is None else "sqrt"
+    options = {"max_samples": _ROWS_A_TREE} if len(targets) > _ROWS_A_TREE else {}
+    cls, features = (kind.regressor, 1.0) if n_classes is None else (kind.classifier, "sqrt")
     # One job, also in a context of many: threads would add the votes up in the order in which they are done.
-    forest = kind(_N_TREES, min_samples_leaf=_LEAF, max_features=features, n_jobs=1, random_state=seed, **options)
-    forest.fit(X, targets, weights)
+    forest = cls(
+        N_TREES,
+        min_samples_leaf=kind.leaf,
+        max_features=features,
+        bootstrap=True,
+        n_jobs=1,
+        random_state=seed,
+        **options,
+    )
+    forest.set_params(oob_score=_no_score).fit(X, targets, weights.clip(_LEAST_WEIGHT))
+    n_few = max(1, round(_OUT_OF_BAG * N_TREES))
     if n_classes is None:
-        return [forest.predict(rows) for rows in others]
+        by_tree = np.stack([tree.predict(others) for tree in forest.estimators_])
+        shape = (-1, *targets.shape[1:])
+        return forest.oob_prediction_.reshape(shape), by_tree.mean(axis=0), by_tree[:n_few].mean(axis=0)
+    by_tree = np.stack([tree.predict_proba(others) for tree in forest.estimators_])
 
-    def probabilities(rows):
-        votes = np.full((rows.shape[0], n_classes), 1 / n_classes)
-        votes[:, forest.classes_] += _N_TREES * forest.predict_proba(rows)
-        return votes / (_N_TREES + 1)
+    def smoothed(votes: np.ndarray, n_trees: int) -> np.ndarray:
+        probabilities = np.full((len(votes), n_classes), 1 / n_classes)
+        probabilities[:, forest.classes_] += n_trees * votes
+        return probabilities / (n_trees + 1)
 
-    return [probabilities(rows) for rows in others]
+    out_of_bag = np.nan_to_num(forest.oob_decision_function_, nan=1 / len(forest.classes_))
+    return (
+        smoothed(out_of_bag, n_few),
+        smoothed(by_tree.mean(axis=0), N_TREES),
+        smoothed(by_tree[:n_few].mean(axis=0), n_few),
+    )
+
+
+def _no_score(targets, predictions) -> float:
+    """Stand in for the score that scikit-learn takes of out-of-bag predictions; only these are asked for."""
+    return 0.0

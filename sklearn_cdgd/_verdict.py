@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._inputs import as_vectors, chosen_rows, concatenate_rows
+from ._forests import grow_forests
+from ._inputs import chosen_rows
 from ._neighbors import opinion_of_neighbors
 from ._network import Network
-from ._posterior import NEIGHBORS, TREES, Opinion, Panel, log_losses
-from ._task import Conclusion, Task
+from ._stacking import NEIGHBORS, OutOfFold, StackedEnsemble
+from ._task import LabelQuality, Task
 from ._trainer import Trainer
-from ._trees import answers_by_trees
 from ._unroll import State
 from ._workers import Workers
 
@@ -31,13 +31,16 @@ class Verdict(NamedTuple):
 
     Attributes
     ----------
-    conclusion : Conclusion
+    conclusion : LabelQuality
     state : State
         A network that was trained on all rows, each with its probability of being right.
+    judges : object or None, default=None
+        What predicts rows that come later, by a method `predict`; ``None``: the network.
     """
 
-    conclusion: Conclusion
+    conclusion: LabelQuality
     state: State
+    judges: object = None
 
 
 class Split(NamedTuple):
@@ -72,7 +75,7 @@ class Court:
     def __init__(self, workers: Workers, *, n_judges: int, seed: int, swapped: np.ndarray | None = None):
         self.workers, self.n_judges, self.seeds, self.swapped = workers, n_judges, itertools.count(seed), swapped
 
-    def opinions(self, splits: list[Split], weights: np.ndarray, clean_weight: float, parts=(1.0,)) -> list[Opinion]:
+    def opinions(self, splits: list[Split], weights: np.ndarray, clean_weight: float, parts=(1.0,)) -> list[OutOfFold]:
         """Train networks for every split, and collect what they say of the rows that they judge.
 
         Parameters
@@ -91,13 +94,7 @@ class Court:
         ]
         return self._collected(splits, weights.shape, self.workers(_judgement, jobs))
 
-    def opinion_of_trees(self, splits: list[Split], weights: np.ndarray) -> Opinion:
-        """Grow a forest for every split, on its noisy rows with their weights and its clean rows; see `opinions`."""
-        jobs = [(split, weights[split.fold], next(self.seeds), self._swapped(split)) for split in splits]
-        (opinion,) = self._collected(splits, weights.shape, self.workers(_judgement_of_trees, jobs))
-        return opinion
-
-    def _collected(self, splits: list[Split], shape: tuple[int, int], judgements) -> list[Opinion]:
+    def _collected(self, splits: list[Split], shape: tuple[int, int], judgements) -> list[OutOfFold]:
         """Return an opinion for every part of the training, given what was heard for each split."""
         n_clean, opinions = len(splits[0].clean_judged), []
         for of_part in zip(*judgements, strict=True):
@@ -108,7 +105,7 @@ class Court:
                 clean.add(split.clean_judged, *of_clean)
                 stand_ins.add(split.stand_ins, *(part[split.stand_ins[split.clean_judged]] for part in of_clean))
                 swapped[split.fold, split.judged] += of_swapped
-            opinions.append(Opinion(*noisy.means(), *clean.means(), *stand_ins.means(), swapped / noisy.counts))
+            opinions.append(OutOfFold(*noisy.means(), *clean.means(), *stand_ins.means(), swapped / noisy.counts))
         return opinions
 
     def _swapped(self, split: Split) -> np.ndarray | None:
@@ -130,25 +127,6 @@ def _judgement(trainer: Trainer, split: Split, weights, clean_weight: float, see
     return heard
 
 
-def _judgement_of_trees(trainer: Trainer, split: Split, weights, seed: int, swapped) -> list[tuple]:
-    """Return what a forest says of the same rows, in the same form."""
-    (X, targets), (X_clean, clean_targets), network = trainer.noisy, trainer.clean, trainer.network
-    rows = as_vectors(concatenate_rows(X, split.trained, X_clean, split.clean_trained))
-    given = np.concatenate([targets[split.trained], clean_targets[split.clean_trained]])
-    weights = np.concatenate([weights[split.trained], np.ones(split.clean_trained.sum())])
-    judged = [as_vectors(chosen_rows(*chosen)) for chosen in ((X, split.judged), (X_clean, split.clean_judged))]
-    options = {"n_classes": network.n_classes, "seed": seed}
-    of_noisy, of_clean = answers_by_trees(rows, given, weights, judged, **options)
-    loss = log_losses if network.n_classes is not None else network.prediction_losses
-    return [
-        (
-            (of_noisy, loss(of_noisy, targets[split.judged])),
-            (of_clean, loss(of_clean, clean_targets[split.clean_judged])),
-            0.0 if swapped is None else loss(of_noisy, swapped),
-        )
-    ]
-
-
 class _Tally:
     """Means of answers and losses over the networks that judged each row."""
 
@@ -167,7 +145,7 @@ class _Tally:
         return self.answers / counts, self.losses / self.counts
 
 
-def with_network(trainer: Trainer, conclusion: Conclusion, clean_weight: float, seed: int) -> Verdict:
+def with_network(trainer: Trainer, conclusion: LabelQuality, clean_weight: float, seed: int) -> Verdict:
     """Train a network on all rows, each with its probability of being right."""
     all_rows = (np.ones(len(targets), dtype=bool) for _, targets in (trainer.noisy, trainer.clean))
     return Verdict(conclusion, *trainer.trained(conclusion.rightness, clean_weight, *all_rows, seed))
@@ -184,7 +162,7 @@ def hear(
     n_judges: int,
     witnesses: str,
     seed: int,
-) -> Panel:
+) -> StackedEnsemble:
     """Train networks on the alpha-weighted noisy rows, joined by the clean rows, and hear what they say of every row.
 
     A network that was trained on a row has partly memorised its target, so with folds a row is judged by networks that
@@ -213,7 +191,7 @@ def hear(
 
     Returns
     -------
-    Panel
+    StackedEnsemble
     """
     trainer, rng = workers.tool, np.random.RandomState(seed)
     noisy, clean, network = trainer.noisy, trainer.clean, trainer.network
@@ -234,15 +212,15 @@ def hear(
     compares = witnesses == "all" and clean_weight > 0 and network.compares_rows
     has_labels, has_trees = task.n_classes is not None, compares and network.can_score_predictions(noisy[1])
 
-    def convened() -> Panel:
-        return task.convene(kinds, noisy[1], clean[1], clean_folds)
+    def convened() -> StackedEnsemble:
+        return task.fit_stacking(kinds, noisy[1], clean[1], clean_folds)
 
     if has_trees:
-        kinds[f"{TREES}, rows weighted by alpha", _WHOLE] = court.opinion_of_trees(crossed, alphas)
-    suggested = task.rightness(convened().compared, noisy[1], clean_folds)
+        kinds |= grow_forests(workers, "rows weighted by alpha", alphas, clean_folds, swapped, seed)
+    suggested = task.rightness(convened().cross_fitted, noisy[1], clean_folds)
     ask("rows weighted by what these say", crossed, suggested, clean_weight)
     if has_trees:
-        kinds[f"{TREES}, rows weighted by what these say", _WHOLE] = court.opinion_of_trees(crossed, suggested)
+        kinds |= grow_forests(workers, "rows weighted by what these say", suggested, clean_folds, swapped, seed + 1)
     if compares and has_labels:
         pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
         kinds[NEIGHBORS, _WHOLE] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
@@ -304,7 +282,9 @@ def judge_plainly(
     split = Split(0, noisy_rows, noisy_rows, clean_rows, clean_rows, clean_rows)
     (opinion,) = court.opinions([split], alpha[None], clean_weight)
     clean_said = opinion.clean_answers, opinion.clean_losses
-    conclusion = Conclusion(opinion.answers[0], opinion.losses[0], task.plain_limit(opinion.clean_losses), *clean_said)
+    conclusion = LabelQuality(
+        opinion.answers[0], opinion.losses[0], task.plain_limit(opinion.clean_losses), *clean_said
+    )
     return Verdict(conclusion, *trainer.trained(alpha, clean_weight, noisy_rows, clean_rows, next(court.seeds)))
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from sklearn_cdgd import CorruptionDetector
 from sklearn_cdgd._classification import Classification
 from sklearn_cdgd._decision import conformal_p_values, flag_by_p_value, share_of_right
-from sklearn_cdgd._posterior import Opinion
+from sklearn_cdgd._posterior import OutOfFold
 from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
 
 
@@ -108,10 +108,10 @@ class TestComparison:
             def witness(clean=clean, noisy=noisy):
                 on_noisy, on_clean = rng.dirichlet([2, 2], size=(3, 100)), rng.dirichlet([2, 2], size=21)
                 losses = np.zeros((3, 100)), np.zeros(21)
-                return Opinion(on_noisy, losses[0], on_clean, losses[1], on_clean, losses[1], losses[0])
+                return OutOfFold(on_noisy, losses[0], on_clean, losses[1], on_clean, losses[1], losses[0])
 
-            panel = task.convene({(str(n), ""): witness() for n in range(8)}, noisy, clean, folds)
-            p_values = task.conclude(panel, noisy, clean, np.ones(100), None, folds).p_values
+            panel = task.fit_stacking({(str(n), ""): witness() for n in range(8)}, noisy, clean, folds)
+            p_values = task.estimate_label_quality(panel, noisy, clean, np.ones(100), None, folds).p_values
             below.append((p_values <= 0.2).mean())
         assert np.mean(below) <= 0.2 + 2 * np.std(below) / np.sqrt(60)
 
@@ -120,9 +120,9 @@ class TestComparison:
         clean, noisy = rng.randint(2, size=60), rng.randint(3, size=90)
         of_noisy, of_clean = np.tile([0.6, 0.39, 0.01], (3, 90, 1)), np.tile([0.6, 0.39, 0.01], (60, 1))
         losses = np.zeros((3, 90)), np.zeros(60)
-        opinion = Opinion(of_noisy, losses[0], of_clean, losses[1], of_clean, losses[1], losses[0])
-        panel = task.convene({("one", ""): opinion}, noisy, clean, folds)
-        p_values = task.conclude(panel, noisy, clean, np.ones(90), None, folds).p_values
+        opinion = OutOfFold(of_noisy, losses[0], of_clean, losses[1], of_clean, losses[1], losses[0])
+        panel = task.fit_stacking({("one", ""): opinion}, noisy, clean, folds)
+        p_values = task.estimate_label_quality(panel, noisy, clean, np.ones(90), None, folds).p_values
         assert (p_values[noisy == 2] == 1).all()
 
 

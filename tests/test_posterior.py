@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sklearn_cdgd import _posterior
-from sklearn_cdgd._posterior import Opinion
+from sklearn_cdgd._posterior import OutOfFold
 
 RNG = np.random.RandomState(0)
 TRANSITION = np.array([[0.9, 0.1, 0.0], [0.05, 0.6, 0.35], [0.2, 0.0, 0.8]])
@@ -50,7 +50,7 @@ class TestShares:
 
     def test_mixed(self):
         shapes = [(2, 5, 3), (2, 5), (4, 3), (4,), (4, 3), (4,), (2, 5)]
-        opinions = [Opinion(*(RNG.rand(*shape) for shape in shapes)) for _ in range(2)]
+        opinions = [OutOfFold(*(RNG.rand(*shape) for shape in shapes)) for _ in range(2)]
         mixed = _posterior.mixed(opinions, np.array([0.25, 0.75]))
         for part, (a, b) in zip(mixed, zip(*opinions, strict=True), strict=True):
             np.testing.assert_allclose(part, 0.25 * a + 0.75 * b)
@@ -132,21 +132,21 @@ class TestSuspicionByLoss:
         rng = np.random.RandomState(0)
         clean, swapped = rng.exponential(size=4000), 4 * rng.exponential(size=4000)
         losses = np.concatenate([rng.exponential(size=3000), 4 * rng.exponential(size=1000)])
-        suspicion = _posterior.suspicion_by_loss(losses, clean, swapped)
+        suspicion = _posterior.p_wrong_by_loss(losses, clean, swapped)
         right, wrong = 0.75 * np.exp(-losses), 0.25 * np.exp(-losses / 4) / 4
         np.testing.assert_allclose(suspicion, wrong / (right + wrong), atol=0.15)
         assert suspicion.mean() == pytest.approx(0.25, abs=0.05)
 
     def test_rises_with_the_loss(self):
         losses = RNG.exponential(size=100)
-        suspicion = _posterior.suspicion_by_loss(losses, RNG.exponential(size=30), 3 * RNG.exponential(size=100))
+        suspicion = _posterior.p_wrong_by_loss(losses, RNG.exponential(size=30), 3 * RNG.exponential(size=100))
         assert (np.diff(suspicion[np.argsort(losses)]) >= 0).all()
         assert ((suspicion > 0) & (suspicion < 1)).all()
 
     def test_networks_that_tell_nothing(self):
         """Where swapped targets have the losses of right ones, every row is as suspicious as any other."""
         losses = RNG.exponential(size=500)
-        suspicion = _posterior.suspicion_by_loss(losses, losses, losses)
+        suspicion = _posterior.p_wrong_by_loss(losses, losses, losses)
         assert np.ptp(suspicion) < 1e-6
 
 

@@ -12,7 +12,7 @@ from skorch import NeuralNet, NeuralNetRegressor
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
-from sklearn_cdgd._posterior import Opinion
+from sklearn_cdgd._posterior import OutOfFold
 from sklearn_cdgd._regression import Regression
 from sklearn_cdgd.datasets import corrupt_targets
 
@@ -47,9 +47,9 @@ def test_where_every_row_is_better_flagged():
     """Nine of ten targets are wrong: flagging all rows has the best expected F1, and a limit is found all the same."""
     rng, folds = np.random.RandomState(0), np.arange(50) % 3
     losses, clean = 2 * rng.exponential(size=(3, 200)), rng.exponential(size=50)
-    opinion = Opinion(np.zeros((3, 200)), losses, np.zeros(50), clean, np.zeros(50), clean, losses)
-    panel = Regression().convene({("one", ""): opinion}, np.zeros(200), np.zeros(50), folds)
-    conclusion = Regression().conclude(panel, np.zeros(200), np.zeros(50), np.ones(200), None, folds)
+    opinion = OutOfFold(np.zeros((3, 200)), losses, np.zeros(50), clean, np.zeros(50), clean, losses)
+    panel = Regression().fit_stacking({("one", ""): opinion}, np.zeros(200), np.zeros(50), folds)
+    conclusion = Regression().estimate_label_quality(panel, np.zeros(200), np.zeros(50), np.ones(200), None, folds)
     assert conclusion.limit > 0
     assert np.isfinite(conclusion.flag_frequency).all()
 
@@ -59,9 +59,9 @@ def test_losses_of_a_criterion_can_be_negative():
     rng, folds = np.random.RandomState(0), np.arange(50) % 3
     losses, clean = np.tile(-2 * rng.random_sample(100), (3, 2)), -1 - rng.random_sample(50)
     alpha = np.repeat([0.0, 1.0], 100)
-    opinion = Opinion(np.zeros((3, 200)), losses, np.zeros(50), clean, np.zeros(50), clean, losses + 5)
-    panel = Regression().convene({("one", ""): opinion}, np.zeros(200), np.zeros(50), folds)
-    conclusion = Regression().conclude(panel, np.zeros(200), np.zeros(50), alpha, None, folds)
+    opinion = OutOfFold(np.zeros((3, 200)), losses, np.zeros(50), clean, np.zeros(50), clean, losses + 5)
+    panel = Regression().fit_stacking({("one", ""): opinion}, np.zeros(200), np.zeros(50), folds)
+    conclusion = Regression().estimate_label_quality(panel, np.zeros(200), np.zeros(50), alpha, None, folds)
     assert (conclusion.losses[:100] >= conclusion.losses[100:]).all()
     assert (conclusion.losses[:100] > conclusion.losses[100:]).mean() > 0.9
     scores = Regression().scores(None, None, conclusion.losses, conclusion.limit)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from sklearn_cdgd._posterior import NEIGHBORS, TREES, Panel
+from sklearn_cdgd._posterior import NEIGHBORS, TREES, StackedEnsemble
 from sklearn_cdgd._report import as_good_as, expected_quality, report_of
 
 EARLY, LATE = "a third", "all of it"
@@ -17,10 +17,10 @@ NETWORKS_HAVE_LITTLE = "Networks have less than half of the say: another net, or
 ADDS_LITTLE = "Clean rows alone cannot be told from the best network: the noisy rows may add little."
 
 
-def panel_of(held_out: dict, shares=None) -> Panel:
+def panel_of(held_out: dict, shares=None) -> StackedEnsemble:
     """Return a panel of the kinds and parts that are the keys, with their losses of clean rows."""
     losses = np.array(list(held_out.values()), dtype=float)
-    return Panel(tuple(held_out), [], losses, np.full(len(losses), 1 / len(losses)) if shares is None else shares, None)
+    return StackedEnsemble(tuple(held_out), [], losses, np.full(len(losses), 1 / len(losses)) if shares is None else shares, None)
 
 
 PANEL = panel_of({("weighted", LATE): [0.1, 0.1, 0.1], (AS_THEY_ARE, LATE): [0.5, 0.6, 0.5]})
