@@ -167,7 +167,7 @@ class Learner(ABC):
         """Return the outer objective, a function as :func:`learn_alpha` takes it, with `snapshots` and `describe`."""
 
     @abstractmethod
-    def hear_all(self, learnt: Learnt, label_seed: int) -> tuple[StackedEnsemble, Evidence | None]:
+    def hear_all(self, learnt: Learnt, label_seed: int) -> tuple[StackedEnsemble, Evidence | None, object]:
         """Cross-fit members with the help of alpha, and stack them.
 
         Parameters
@@ -181,6 +181,8 @@ class Learner(ABC):
         ensemble : StackedEnsemble
         evidence : Evidence or None
             What the trainings say that alpha was learnt from.
+        judges : object or None
+            What judges pairs that come later, by a method `predict`; ``None``: the network.
         """
 
     @abstractmethod
@@ -190,10 +192,6 @@ class Learner(ABC):
     @abstractmethod
     def alpha_estimate(self, learnt: Learnt, alpha: np.ndarray):
         """Return what estimates alpha of pairs that come later: an object with a method `alpha`."""
-
-    def ensemble_of_new_pairs(self, ensemble: StackedEnsemble):
-        """Return what judges pairs that come later: an object with a method `predict`; ``None`` for the network."""
-        return None
 
     def alpha(self, learnt: Learnt) -> np.ndarray:
         """Return the inclusion variables, shape (n_noisy,)."""
@@ -225,14 +223,14 @@ class NetworkLearner(Learner):
             witnesses=self.settings.witnesses,
             seed=self.seed,
         )
-        return ensemble, evidence
+        return ensemble, evidence, None
 
     def judge(self, learnt):
         trainer, alpha, clean_weight = self.workers.tool, self.alpha(learnt), self.settings.clean_weight
         if self.folds.noisy.max() == 0:  # no row can be left out
             options = {"clean_weight": clean_weight, "n_judges": self.settings.n_judges, "seed": self.seed}
             return judge_plainly(self.workers, self.task, alpha, **options)
-        ensemble, evidence = self.hear_all(learnt, label_seed=self.seed)
+        ensemble, evidence, _ = self.hear_all(learnt, label_seed=self.seed)
         quality = self.task.estimate_label_quality(
             ensemble, trainer.noisy[1], trainer.clean[1], alpha, evidence, self.folds.clean
         )

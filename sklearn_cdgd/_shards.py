@@ -99,19 +99,19 @@ class ShardLearner:
             included = f"{(state.alpha >= 0.5).mean():.1%} kept"
             words = f"shard {number + 1}/{self.n_shards}: clean loss {state.values[-1]:.4f}, {included}"
             print(f"[CorruptionDetector] {words}", flush=True)
-        alpha, kept, estimate, judges = learner.alpha(learnt), [], None, None
+        alpha, kept, estimate = learner.alpha(learnt), [], None
         if settings.closed_form:
             estimate = learner.alpha_estimate(learnt, alpha) if number < _MOST_ESTIMATES else None
         else:
             kept = thinned(learnt.snapshots, self.n_shards)
         if settings.cv is None:
             return Shard(state, kept, None, None, None, estimate)
-        panel, evidence = learner.hear_all(learnt, label_seed=self.seed)
-        if number < _MOST_ESTIMATES:
-            judges = learner.ensemble_of_new_pairs(panel)
+        panel, evidence, judges = learner.hear_all(learnt, label_seed=self.seed)
         said = panel, targets, self.clean[1], alpha, evidence, self.clean_folds
         frequency = self.task.estimate_label_quality(*said).flag_frequency
-        return Shard(state, kept, panel._replace(members=None), evidence, frequency, estimate, judges)
+        return Shard(
+            state, kept, panel._replace(members=None), evidence, frequency, estimate, judges if estimate else None
+        )
 
 
 class ShardJobs(Sequence):

@@ -15,6 +15,9 @@ from sklearn.utils.random import sample_without_replacement
 LEAST_PROBABILITY = 1e-4
 # A member so many standard errors behind the best in held-out loss keeps a weight of exp(-1).
 _WEIGHT_TEMPERATURE = 0.5
+# A standard error is not believed to be less than this loss on a single row: few rows that every member gets right
+# tell little.
+_LEAST_ERROR = 0.3
 # What the likelihood of a noisy label counts, beside that of a clean one. Noisy labels are many, and they favour a
 # member that was taught by them, wrong ones included.
 _NOISY_LABEL_WEIGHT = 0.1
@@ -250,8 +253,9 @@ def _log_weights(losses: np.ndarray) -> np.ndarray:
     """
     if losses.shape[1] < 2:
         return np.zeros(len(losses))
+    n_rows = losses.shape[1]
     behind = losses - losses[losses.mean(axis=1).argmin()]
-    error = behind.std(axis=1) / np.sqrt(behind.shape[1])
+    error = np.hypot(behind.std(axis=1) / np.sqrt(n_rows), _LEAST_ERROR / n_rows)
     return -behind.mean(axis=1) / (_WEIGHT_TEMPERATURE * error + 1e-12)
 
 

@@ -2,8 +2,8 @@
 
 Of tables trees often learn more than a network, and in many dimensions they keep to the few columns that tell
 something. Where they cannot, as with rotated or many weak features, their predictions fit the labels badly, and their
-weight is small. A row is judged by the trees whose bootstrap sample it is not in (out-of-bag predictions), so one forest
-for each clean fold is enough.
+weight is small. A row is judged by the trees whose bootstrap sample it is not in (out-of-bag predictions), so one
+forest for each clean fold is enough.
 """
 
 from __future__ import annotations
