@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-distributed test-versions docs lint clean bench-hypergradient bench-pieces \
+.PHONY: help demo test test-distributed test-versions docs lint clean bench-fit bench-hypergradient bench-pieces \
 	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-conformal bench-real-errors bench-scale \
 	bench-tables
 
@@ -100,6 +100,9 @@ bench-tables: .venv/bench  ## render all results that are there
 
 bench-hypergradient: .venv/bench  ## time and memory of a hypergradient, against other engines
 	$(BIN)/python benchmarks/bench_hypergradient.py $(QUICK)
+
+bench-fit: .venv/bench  ## time, stages and memory of a default fit; AGAINST=folder of another checkout to time beside it
+	$(BIN)/python benchmarks/bench_fit.py $(if $(AGAINST),--against $(AGAINST)) $(QUICK)
 
 bench-pieces: .venv/installed  ## time of the small pieces of the engine
 	$(BIN)/python benchmarks/bench_pieces.py

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import issparse, vstack
 from sklearn.cluster import KMeans
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.metrics import pairwise_distances
@@ -251,15 +252,16 @@ def _mean_margins(net, X, targets, n_classes, seed) -> np.ndarray:
 
 
 class _Rows:
-    """Noisy rows, then clean rows, as float32, with labels as 0 .. K-1."""
+    """Noisy rows, then clean rows, as float32, with labels as 0 .. K-1. Sparse rows stay so."""
 
     def __init__(self, X, y, X_clean, y_clean):
-        self.n_noisy = len(X)
-        self.X = np.concatenate([X, X_clean]).astype(np.float32)
+        self.n_noisy = len(y)
+        rows = vstack([X, X_clean], format="csr") if issparse(X) else np.concatenate([X, X_clean])
+        self.X = rows.astype(np.float32)
         y = np.concatenate([y, y_clean])
         self.n_classes = None if y.dtype.kind == "f" else len(np.unique(y))
         self.targets = y if self.n_classes is None else np.unique(y, return_inverse=True)[1]
-        self.clean_rows = np.arange(self.n_noisy, len(self.X))
+        self.clean_rows = np.arange(self.n_noisy, len(y))
 
     def folds(self, n_folds: int, seed: int):
         """Yield the noisy rows to train on and those to judge."""

@@ -36,7 +36,7 @@ X_noisy, is_corrupted = corrupt_features(X, 0.3, kind="noise", random_state=0)
 # wrong, but here we want to know of the noise.
 
 detectors = {
-    "CorruptionDetector": CorruptionDetector(max_iter=8, witnesses="networks", random_state=0),
+    "CorruptionDetector": CorruptionDetector(witnesses="networks", random_state=0),
     "NoisySetDetector": NoisySetDetector(random_state=0),
     "CleanSetDetector": CleanSetDetector(random_state=0),
 }

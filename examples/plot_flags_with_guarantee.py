@@ -29,7 +29,7 @@ y_noisy, is_corrupted = flip_labels(y, 0.2, kind="uniform", random_state=0)
 
 from sklearn_cdgd import CorruptionDetector
 
-detector = CorruptionDetector(method="conformal", fdr=0.1, max_iter=4, random_state=0)  # few outer steps: quick
+detector = CorruptionDetector(method="conformal", fdr=0.1, random_state=0)
 detector.fit(X, y_noisy, X_clean, y_clean)
 flags = detector.predict(X)
 print(f"{flags.sum()} rows are flagged, {(flags & ~is_corrupted).sum()} of them have a right label")

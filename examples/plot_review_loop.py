@@ -32,7 +32,7 @@ y_noisy, is_corrupted = flip_labels(y, 0.4, kind="mirror", random_state=0)
 # A checked row joins the clean set with its true label, whether it was wrong or not. Few outer steps and two folds are
 # enough for a list of candidates, and keep a round short.
 rows_per_round, n_rounds = 40, 5
-detector = CorruptionDetector(max_iter=4, cv=2, random_state=0)
+detector = CorruptionDetector(random_state=0)
 unchecked, checked, rankings = np.arange(len(X)), np.array([], dtype=int), []
 
 for _ in range(n_rounds):

@@ -6,7 +6,7 @@ Search for a threshold without training again
 Two scorers answer in a search: :func:`~sklearn_cdgd.metrics.make_clean_scorer` asks how well the classifier that was
 trained on the kept rows does on clean rows, which is what can be had in practice;
 :func:`~sklearn_cdgd.metrics.make_detection_scorer` asks how many errors are found, which takes data whose errors are
-known. The threshold is read when ``predict`` is called, so with ``memory`` the network is trained for the first
+known. The threshold is read when ``predict`` is called, so with ``memory`` everything is learnt for the first
 candidate only.
 """
 

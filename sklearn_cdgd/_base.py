@@ -320,7 +320,15 @@ class BaseDetector(BaseEstimator, ABC):
                 # Integers may be tokens, which a network of the user's can look up in an embedding.
                 dtype = rows_dtype(X, keep_integers=self.net is not None)
             options |= dict(dtype=dtype, order="C", accept_sparse="csr", allow_nd=True, copy=True)
-            X = validate_data(self, X, **options)
+            try:
+                X = validate_data(self, X, **options)
+            except ValueError as error:
+                if "could not convert string" not in str(error) and "with a sequence" not in str(error):
+                    raise
+                raise ValueError(
+                    f"{error}. Rows must be numbers: encode words and categories in a Pipeline (TfidfVectorizer, "
+                    "OneHotEncoder), or number tokens and pass a network with an embedding as net=."
+                ) from error
             if 0 in X.shape[1:]:
                 raise ValueError(f"rows of shape {X.shape[1:]} hold no feature.")
         if issparse(X):

@@ -25,13 +25,12 @@ from ._learning import Folds, Learner, Learnt, Settings
 from ._new_pairs_closed_form import AlphaSteps, Encoding, KernelEnsemble, LabelPrior, TargetPrior
 from ._stacking import OutOfFold, StackedEnsemble
 from ._task import LabelQuality, Task
+from ._trees import FORESTS
 from ._verdict import with_network
 from ._workers import Workers
 
 # The outer objective is not steeper than this, lest few clean rows decide.
 _STEEPEST = 10.0
-# alpha stops after so many outer steps without progress on held-out clean rows.
-_MAX_WAIT = 3
 # How the noisy rows are weighted in the training of members.
 _ONES, _ALPHA, _SUGGESTED = "all rows as they are", "rows weighted by alpha", "rows weighted by what these say"
 
@@ -70,7 +69,7 @@ class ClosedFormLearner(Learner):
 
     def __init__(self, workers: Workers, task: Task, settings: Settings, folds: Folds, seed: int):
         super().__init__(workers, task, settings, folds, seed)
-        self.max_wait = _MAX_WAIT if settings.stops_early else None
+        self.max_wait = settings.max_wait
         trainer, self.has_labels = workers.tool, task.n_classes is not None
         encoding = Encoding(task.n_classes) if self.has_labels else Encoding(None, *target_units(trainer.noisy[1]))
         permuted = np.random.RandomState(seed).permutation(trainer.noisy[1])
@@ -130,8 +129,17 @@ class ClosedFormLearner(Learner):
         settings = self.settings
         if settings.witnesses == "networks" or settings.clean_weight == 0 or settings.cv is None or self.rows.is_lean:
             return {}
-        seed = self.seed + (weighting != _ONES)
-        return grow_forests(self.workers, weighting, weights, self.folds.clean, self.rows.permuted_targets, seed)
+        is_prior = weighting == _ONES
+        return grow_forests(
+            self.workers,
+            weighting,
+            weights,
+            self.folds.clean,
+            self.rows.permuted_targets,
+            seed=self.seed + (not is_prior),
+            # For where alpha begins one kind is enough.
+            kinds=FORESTS[:1] if is_prior else FORESTS,
+        )
 
     def _stack(self, machines: dict[tuple[str, str], KernelMachine], forests) -> Members:
         members = {name: machine.out_of_fold for name, machine in machines.items()} | forests
@@ -171,8 +179,6 @@ class ClosedFormLearner(Learner):
 
     def _begin(self, start):
         state = start.state
-        if state.n_steps and not start.snapshots:  # other data than those of the last fit: go on from what was kept
-            state = replace(state, alpha=state.kept, mean=state.kept, kept_losses=(), kept_step=state.n_steps)
         is_new = state.count == 0
         if not is_new.any():
             return state
@@ -200,11 +206,11 @@ class ClosedFormLearner(Learner):
         return AlphaSteps(
             prior=self._prior_of_new_pairs(),
             features=self.rows.features[self.best_machine()[0].kernel],
-            steps=steps[: max(0, n_kept - n_before)],
+            snapshots=steps,
             lrs=state.lrs[n_before:n_kept],
             scales=state.scales[n_before:n_kept],
             eps=self.settings.outer_eps,
-            average=self.settings.average,
+            average=self.settings.average or self.settings.stops_early,
         )
 
     def _prior_of_new_pairs(self) -> LabelPrior | TargetPrior:

@@ -107,6 +107,30 @@ def best_expected_f1(suspicion: np.ndarray) -> float:
     return float((ordered[last] + following) / 2)
 
 
+def best_alpha_threshold(alpha: np.ndarray, p_wrong: np.ndarray) -> float:
+    """Return the threshold on alpha below which flagging rows gives the best expected F1.
+
+    Parameters
+    ----------
+    alpha : ndarray of shape (n_rows,)
+    p_wrong : ndarray of shape (n_rows,)
+        Probabilities that rows are corrupted.
+
+    Returns
+    -------
+    threshold : float
+        In [0, 1].
+    """
+    order = np.argsort(alpha, kind="stable")
+    ranked = alpha[order]
+    f1 = 2 * np.cumsum(p_wrong[order]) / (np.arange(1, len(alpha) + 1) + p_wrong.sum() + 1e-12)
+    # A threshold cannot part equal alphas.
+    f1[:-1][ranked[:-1] == ranked[1:]] = -1
+    last = int(f1.argmax())
+    following = ranked[last + 1] if last + 1 < len(ranked) else 1.0
+    return float((ranked[last] + following) / 2)
+
+
 def last_of_lost_classes(flags: np.ndarray, scores: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return the position of the least suspicious row of every class whose rows are all flagged.
 

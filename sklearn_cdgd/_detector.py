@@ -69,37 +69,38 @@ class Outcome(NamedTuple):
 class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     """Find wrong rows of a large noisy set with the help of a small clean set.
 
-    One inclusion variable alpha in [0, 1] is learnt for every noisy row, so that a network trained on the
-    alpha-weighted noisy set does best on the clean set. The derivative of the clean loss by alpha goes through the
-    whole training (CDGD, arXiv 1905.05843).
+    One inclusion variable alpha in [0, 1] is learnt for every noisy row, so that a model trained on the alpha-weighted
+    noisy set does best on the clean set. The derivative of the clean loss by alpha goes through the whole training
+    (CDGD, arXiv 1905.05843). The default model is the network of one hidden layer, made infinitely wide and trained to
+    the end: its training, its leave-one-out predictions and its hypergradient are closed formulas, so a fit of a
+    thousand rows takes seconds. With `net` the model is your own network, trained step by step.
 
     Parameters
     ----------
     net : None, skorch.NeuralNet, or torch.nn.Module class, instance or factory, default=None
-        The network to be trained. It is cloned, never changed. A skorch net brings its criterion, optimiser
-        (`torch.optim.SGD`, `Adam` or `AdamW`), batch size (-1 is full batch), number of epochs, and learning rate with
-        the schedule of its `LRScheduler` callbacks, unless that follows a score. Its validation split is not used; what
-        else would change its training, such as early stopping, is named in a warning. Batches are drawn in a new order
-        in every epoch, unless ``iterator_train__shuffle=False``. A plain module is trained by SGD with momentum; it
-        returns one column per class (logits or probabilities), or a single column of logits for two classes. A module
-        instance stands for its architecture: its layers are initialised afresh before every training, except frozen
-        ones.
-        ``None`` builds a network with one hidden layer that scales its input itself.
+        ``None`` is the closed form, for rows of numbers: columns are scaled, images flattened. Tokens need a network.
+        Any other network is cloned, never changed. A skorch net brings its criterion, optimiser (`torch.optim.SGD`,
+        `Adam` or `AdamW`), batch size (-1 is full batch), number of epochs, and learning rate with the schedule of its
+        `LRScheduler` callbacks, unless that follows a score. Its validation split is not used; what else would change
+        its training, such as early stopping, is named in a warning. Batches are drawn in a new order in every epoch,
+        unless ``iterator_train__shuffle=False``. A plain module is trained by SGD with momentum; it returns one column
+        per class (logits or probabilities), or a single column of logits for two classes. A module instance stands for
+        its architecture: its layers are initialised afresh before every training, except frozen ones.
     method : {"trained", "alpha", "conformal"}, default="trained"
-        What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose loss, by what the witnesses say together, is above
-        `loss_limit`, or in classification with ``cv=None`` rows whose label the network does not predict; ``"alpha"``
-        (CDGD_alpha) rows with alpha below `threshold`; ``"conformal"`` rows of the noisy set with small p-values, so
-        that no more than `fdr` of the flagged rows are right on average. Read when ``predict`` is called.
+        What ``predict`` flags: ``"trained"`` (CDGD_T) rows whose loss under the ensemble is above `loss_limit`, or in
+        classification with ``cv=None`` rows whose label is not the predicted one; ``"alpha"`` (CDGD_alpha) rows with
+        alpha below `threshold`; ``"conformal"`` rows of the noisy set with small p-values, so that no more than `fdr`
+        of the flagged rows are right on average. Read when ``predict`` is called.
     task : {"auto", "classification", "regression"}, default="auto"
-        What y holds. ``"auto"`` goes by the kind of net, and else by y: numbers that are not whole, more than 20
-        different ones of which the average one stands in fewer than ten rows, or several columns are regression. A net
-        with a criterion of its own is trained as it asks for in either case; in regression its targets are passed on
-        as float32, and rows are flagged by their loss.
+        What y holds. ``"auto"`` goes by the kind of net, and else by y: y is regression if it has several columns,
+        non-integer values, or more than 20 distinct values that occur fewer than ten times each on average. A net with
+        a criterion of its own is trained as it asks for in either case; in regression its targets are passed on as
+        float32, and rows are flagged by their loss.
     loss_limit : "auto" or float, default="auto"
-        ``method="trained"`` flags rows whose loss is above. ``"auto"`` takes the limit from which on the flags have the
-        best expected F1: in classification by the probabilities of the labels, in regression by whether losses look
-        like those of clean rows or of targets that belong to other rows. With ``cv=None`` regression takes what 95 %
-        of the clean rows stay below. Read when ``predict`` is called.
+        ``method="trained"`` flags rows whose loss is above. ``"auto"`` takes the limit with the best expected F1: in
+        classification by the probabilities of the labels, in regression by whether losses look like those of clean
+        rows or of targets that belong to other rows. With ``cv=None`` regression takes what 95 % of the clean rows stay
+        below. Read when ``predict`` is called.
     threshold : float, default=0.5
         In [0, 1]; used by ``method="alpha"``. Read when ``predict`` is called, so no new fit is needed to change it.
     fdr : float, default=0.1
@@ -108,8 +109,10 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         one over the number of clean rows plus one, so small rates need clean rows; a warning says how many. Read when
         ``predict`` is called.
     max_iter : int, default=12
-        Number of outer steps. Each trains the network once from a fresh initialisation, and moves alpha once. With
-        `warm_start` those of earlier fits count.
+        Largest number of outer steps. Each trains the model once and moves alpha once. In closed form alpha begins at
+        the probability that the label is right, and learning ends early if held-out clean rows tell of no progress for
+        three steps; with `net` it begins at 1, and every step trains from a fresh initialisation. With `warm_start` the
+        steps of earlier fits count.
     outer_lr : float, default=0.5
         Learning rate of Adam on alpha.
     outer_eps : float, default=1.0
@@ -119,54 +122,61 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     outer_patience : int, default=15
         The outer learning rate is divided by 10 after so many outer steps without a better clean loss.
     n_inits : int, default=1
-        Number of initialisations that the hypergradient of one outer step is averaged over, in every clean fold.
+        Networks only. Number of initialisations that the hypergradient of one outer step is averaged over, in every
+        clean fold.
     clean_cv : int or None, default=3
-        Folds of the clean set: alpha is learnt once without each fold, and averaged, so that the rows of the fold can
-        decide which witnesses to trust. ``None``: alpha is learnt once, from the whole clean set, as in the paper.
+        Folds of the clean set: alpha is learnt once without each fold, and averaged, so that held-out clean rows can
+        stop alpha and weight the members of the ensemble. ``None``: alpha is learnt once, from the whole clean set, and
+        takes all `max_iter` steps, as in the paper.
     truncation : int or None, default=None
-        Cut the dependence of the network on alpha every so many epochs (Algorithm 2 of the paper). ``None`` is exact.
+        Networks only. Cut the dependence of the network on alpha every so many epochs (Algorithm 2 of the paper).
+        ``None`` is exact.
     clean_every : int or "epoch", default=1
-        The clean loss is taken after every so many inner steps, or once an epoch.
+        Networks only. The clean loss is taken after every so many inner steps, or once an epoch; in closed form at the
+        end of the training.
     clean_batch_size : int or None, default=None
-        The clean loss is taken on so many clean rows at a time, which rotate through the clean set, so that a large
-        clean set costs no more than a small one. ``None`` takes it on all of them.
+        Networks only. The clean loss is taken on so many clean rows at a time, which rotate through the clean set, so
+        that a large clean set costs no more than a small one. ``None`` takes it on all of them.
     average : bool, default=True
-        Whether ``alpha_`` is the mean over all outer steps, which keeps the clean set from being overfitted, or the
-        alpha of the last one, as in the paper.
+        Whether ``alpha_`` is the mean over the outer steps, which keeps the clean set from being overfitted, or the
+        alpha of the last one, as in the paper. Where held-out clean rows stop alpha it is the mean up to there.
     cv : int or None, default=5
-        Folds for CDGD_T: a row is judged by networks trained without it, of several kinds, and by other `witnesses`.
-        These share the say by how they do on clean rows that they did not see, and by how they explain the labels of
-        the noisy rows, errors allowed for; the given label is then weighed against the rate at which labels
-        of each class turn into others. ``None``: by networks trained on all rows, which flag a row if they do not
-        predict its label, as in the paper.
+        How rows are kept from the members that judge them (CDGD_T). In closed form predictions are leave-one-out and
+        out-of-bag, whatever the number. Networks are trained on all but one of so many folds of the noisy set.
+        ``None``: rows are judged by a model that was trained on them, as in the paper: flagged are labels that it does
+        not predict.
     n_judges : int, default=1
-        Number of networks of each kind, each from its own initialisation, for every pair of a noisy and a clean fold.
+        Networks only. Number of networks of each kind, each from its own initialisation, for every pair of a noisy and
+        a clean fold.
     clean_weight : float, default=0.3
-        Weight of the whole clean set in the training of the judging networks, in units of the whole noisy set; some
-        networks give it ten times as much, some train on the clean set alone. In minibatches no clean row weighs more
-        than ten rows or a tenth of a batch. 0 leaves it out, as in the paper.
+        Weight of the whole clean set in the training of networks that judge, and of ``net_``, in units of the whole
+        noisy set; some networks give it ten times as much, some train on the clean set alone. In minibatches no clean
+        row weighs more than ten rows or a tenth of a batch. In closed form a clean row weighs one or five noisy rows,
+        whichever predicts held-out clean rows better. 0 leaves clean rows out of all training, as in the paper.
     witnesses : {"all", "networks"}, default="all"
-        Who judges the rows: the networks, forests of trees and the nearest neighbours of a row, or the networks alone.
-        All of them find more wrong labels, above all where a few columns tell the label, and where the rows are few for
-        the network. A forest looks past noise in single columns, so of rows whose features are wrong, and not their
-        labels, the networks alone find more. Neighbours judge labels only. There are networks only with
-        ``clean_weight=0`` or ``cv=None``, for integer rows that an embedding takes, and in regression for a net that is
-        no ``NeuralNetRegressor``, or whose criterion is not least where the prediction is the target.
+        Members of the ensemble: forests of trees beside kernel machines or networks, and for networks the nearest
+        neighbours of a row; or none of these. Forests find more wrong labels where a few columns tell the label. A
+        forest looks past noise in single columns, so of rows whose features are wrong, and not their labels, the others
+        alone find more. There are no forests with ``clean_weight=0`` or ``cv=None``, for integer rows that an embedding
+        takes, and in regression for a net that is no ``NeuralNetRegressor``, or whose criterion is not least where the
+        prediction is the target.
     clean_fraction : float, default=0.2
         Share of the rows that stand in for a clean set when ``fit`` is given none.
     compile : bool, default=False
-        Compile the inner steps with `torch.compile`. Takes some 10 to 40 seconds and a C++ compiler, and pays from some
-        ten thousand inner steps on. Where it is not possible a warning says why, and the fit goes on without.
+        Networks only. Compile the inner steps with `torch.compile`. Takes some 10 to 40 seconds and a C++ compiler, and
+        pays from some ten thousand inner steps on. Where it is not possible a warning says why, and the fit goes on
+        without.
     memory_budget : float or None, default=None
-        Bytes for what the reverse sweep keeps of an inner training: the state before every inner step, or, for a net
-        whose steps cannot be recorded, the graph of as many steps as fit. What does not fit is computed again, at the
-        price of one more training pass; the result is the same to rounding. ``None`` takes an eighth of the machine's
-        memory.
+        Networks only. Bytes for what the reverse sweep keeps of an inner training: the state before every inner step,
+        or, for a net whose steps cannot be recorded, the graph of as many steps as fit. What does not fit is computed
+        again, at the price of one more training pass; the result is the same to rounding. ``None`` takes an eighth of
+        the machine's memory.
     warm_start : bool, default=False
         Whether ``fit`` takes up alpha, and all that its optimiser holds, where the last ``fit`` left them, until there
         have been `max_iter` outer steps in all: with the same data and an integer `random_state`, two fits give what
         one does. Other data are allowed, after suspicious rows have been moved to the clean set, say: pairs of row and
-        label that are found again keep their alpha, new ones start at 1. Raise `max_iter` to learn from the new data.
+        label that are found again keep their alpha, new ones begin where all do. Raise `max_iter` to learn from the new
+        data.
     memory : None, str or joblib.Memory, default=None
         Where to keep what a fit learnt: a folder, or joblib's object for one. A fit to the same data with the same net,
         seed and parameters is then read instead of trained. `method`, `threshold`, `fdr` and `loss_limit` do not
@@ -174,14 +184,14 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     shard_size : int or None, default=None
         Split a noisy set of more rows into parts of nearly the same size, at most this, each with its part of every
         class. alpha is learnt, and rows are judged, in every shard by itself, against the same clean set; there is one
-        conclusion for all, and ``net_`` trains on all rows. Time is then linear in the number of rows, and a worker
+        decision for all, and ``net_`` trains on all rows. Time is then linear in the number of rows, and a worker
         needs the memory of one shard; with `n_jobs` workers have one shard each. A smaller shard knows less of its
         noisy rows: see the user guide. With `warm_start` the learning-rate plateau is counted afresh.
     n_jobs : int or None, default=None
-        Number of joblib workers that train networks side by side: the `clean_cv` times `n_inits` trainings of one outer
-        step, and the judging networks and forests. ``None`` is one, or what ``joblib.parallel_config`` says, which also
-        takes a cluster: ``backend="dask"``. The result does not depend on it, as long as torch has as many threads in
-        the workers as here. `net` must be picklable.
+        Number of joblib workers that train side by side: networks (the `clean_cv` times `n_inits` trainings of one
+        outer step, and those that judge), forests, and shards. ``None`` is one, or what ``joblib.parallel_config``
+        says, which also takes a cluster: ``backend="dask"``. The result does not depend on it, as long as torch has as
+        many threads in the workers as here. `net` must be picklable.
     random_state : int, RandomState instance or None, default=None
         One integer gives the same alpha on every run on a CPU. The global generators of torch are left alone.
     verbose : int, default=0
@@ -193,16 +203,17 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     alpha_ : ndarray of shape (n_noisy,)
         Inclusion variable of every noisy row, in [0, 1]; large = keep.
     net_ : skorch.NeuralNet
-        The cleaned-up model: trained on the noisy set, every row with the weight that the witnesses suggest
-        (with alpha if ``cv=None``), and on the clean set. It predicts positions in `classes_`.
+        The cleaned-up model: a network trained on the noisy set, every row weighted with its probability of being right
+        (with alpha if ``cv=None``), and on the clean set. It predicts positions in `classes_`. With ``net=None`` it has
+        one hidden layer of 200 units.
     probabilities_ : ndarray of shape (n_noisy, n_classes)
-        Classification: how probable every class is for every noisy row, given label and all evidence considered; with
-        ``cv=None`` what one kind of network says, the given label not considered.
+        Classification: probability of every class for every noisy row, given label and all evidence considered; with
+        ``cv=None`` the predictions of one model, the given label not considered.
     predictions_ : ndarray of shape (n_noisy, ...)
-        Regression: what the witnesses predict for every noisy row, by their say.
+        Regression: the ensemble's prediction for every noisy row.
     loss_ : ndarray of shape (n_noisy,)
         How badly the given label or target fits: minus the logarithm of its probability; in regression the loss under
-        the witnesses, lowered or raised by alpha; with ``cv=None`` the plain loss under the judging networks.
+        the ensemble, lowered or raised by alpha; with ``cv=None`` the plain loss under the model that judges.
     loss_limit_ : float or None
         The limit that ``loss_limit="auto"`` stands for; ``None`` where rows are flagged by the predicted class.
     noise_transition_ : ndarray of shape (n_classes, n_classes) or None
@@ -213,16 +224,16 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     n_iter_ : int
         Number of outer steps taken.
     p_values_ : ndarray of shape (n_noisy,) or None
-        Conformal p-value of every noisy row: the share of clean rows that look as bad to witnesses that know neither
+        Conformal p-value of every noisy row: the share of clean rows that look as bad to members that know neither
         (arXiv 2104.08279). Classes with at least 200 clean rows are compared with these only. ``None`` with
-        ``cv=None``, ``clean_cv=None`` or a single clean row: then no row is kept from both alpha and the networks.
+        ``cv=None``, ``clean_cv=None`` or a single clean row: then no row is kept from both alpha and the members.
     flag_frequency_ : ndarray of shape (n_noisy,) or None
-        In [0, 1]: the share of the witnesses, each with its say, that would flag the row if asked alone, as a mean over
-        the clean folds; in the middle are the coin tosses. ``None`` with ``cv=None``.
+        In [0, 1]: weighted fraction of members that flag the row on their own, as a mean over the clean folds. Values
+        near 0.5 mean that the members disagree. ``None`` with ``cv=None``.
     interrupted_ : bool
-        Whether learning alpha was interrupted before it had taken `max_iter` outer steps.
+        Whether learning alpha was interrupted before it was done.
     clean_loss_curve_ : ndarray of shape (`n_iter_`,)
-        Clean loss, averaged over the inner training, at every outer step.
+        Clean loss at every outer step; with `net` averaged over the inner training.
     validation_loss_curve_ : ndarray of shape (`n_iter_`,)
         Loss of the clean rows that alpha is learnt without, at the end of the inner training, at every outer step. If
         it rises, the clean set is overfitted. NaN with ``clean_cv=None``.
@@ -238,14 +249,18 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
 
     Notes
     -----
-    ``predict(X, y)`` and ``decision_function(X, y)`` also take pairs that were not in the noisy set. ``net_`` alone
-    judges them for ``method="trained"``, without forests and neighbours. Their alpha is estimated from the influence
-    that they would have had on the clean loss: the trainings are watched at some 48 inner steps, and alpha falls with
-    the influence as it does on the training rows. For this the fitted detector keeps snapshots of twice the size of the
-    network: 48, or as many as fit in 100 MB, but at least four.
+    In closed form a fit of N rows with C classes costs about 100 N D (D + C) operations, with D landmarks: the square
+    root of N times ten, between 400 and 1,500. No matrix has N rows and N columns.
 
-    A callback that asks for a fitted estimator after every outer step, such as ``ScoringMonitor``, has the judging
-    networks trained as often.
+    ``predict(X, y)`` and ``decision_function(X, y)`` also take pairs that were not in the noisy set. In closed form the
+    kernel machines of the ensemble judge them, without forests, and their alpha takes the outer steps that a training
+    pair takes, from the probability that the label is right. With `net`, ``net_`` alone judges them, and their alpha is
+    estimated from the influence that they would have had on the clean loss: the trainings are watched at some 48 inner
+    steps, and alpha falls with the influence as it does on the training rows; for this the fitted detector keeps
+    snapshots of twice the size of the network: 48, or as many as fit in 100 MB, but at least four.
+
+    A callback that asks for a fitted estimator after every outer step, such as ``ScoringMonitor``, has the rows judged
+    as often.
 
     The procedure of the paper is the parameter set ``outer_lr=0.2, outer_eps=0, max_iter=250, clean_cv=None,
     average=False, cv=None, clean_weight=0`` with a net that trains by plain SGD; on its spheres 600 full-batch steps
@@ -254,6 +269,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
     References
     ----------
     Golkar and Cho, "Task-Driven Data Verification via Gradient Descent", arXiv 1905.05843.
+
+    Jacot, Gabriel and Hongler, "Neural Tangent Kernel", arXiv 1806.07572.
 
     Examples
     --------
@@ -412,7 +429,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             self.memory,
             (params, seed, data, start),
             lambda: self._learn(network, data, start, seed, tasks),
-            keep=lambda outcome: outcome.state.n_steps == self.max_iter,
+            keep=lambda outcome: outcome.state.is_done(self.max_iter, self._settings().max_wait),
         )
         self._remember(network, data, outcome)
         tasks.close()
@@ -555,10 +572,9 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         Returns
         -------
         text : str
-            The flags of `method`, with the share of them that is expected to be right; the noise rate of every class
-            and what its labels most often turned into; which witnesses did how well on clean rows that they did not
-            see, and what say they have, so whether the clean rows alone, or all rows as they are, would have done as
-            well; and advice.
+            The flags of `method`, with the share of them that is expected to be right, for ``method="alpha"`` also the
+            threshold with the best expected F1; the noise rate of every class and what its labels most often turned
+            into; each member's loss on held-out clean rows and its weight; and advice.
 
         Examples
         --------
@@ -566,7 +582,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         >>> from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
         >>> X, y = make_concentric_spheres(300, 2, random_state=0)
         >>> y_noisy, _ = flip_labels(y[:250], 0.2, random_state=0)
-        >>> detector = CorruptionDetector(max_iter=4, random_state=0).fit(X[:250], y_noisy, X[250:], y[250:])
+        >>> detector = CorruptionDetector(random_state=0).fit(X[:250], y_noisy, X[250:], y[250:])
         >>> print(detector.report().splitlines()[0])
         250 noisy rows, 50 clean rows.
         """
@@ -580,6 +596,7 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
             transition=self.noise_transition_,
             classes=getattr(self, "classes_", None),
             panel=self._panel,
+            alpha=self.alpha_ if self.method == "alpha" else None,
         )
 
     def _review_order(self):

@@ -12,7 +12,13 @@ from ._workers import Workers
 
 
 def grow_forests(
-    workers: Workers, weighting: str, weights: np.ndarray, clean_folds: np.ndarray, permuted_targets, seed: int
+    workers: Workers,
+    weighting: str,
+    weights: np.ndarray,
+    clean_folds: np.ndarray,
+    permuted_targets,
+    seed: int,
+    kinds: tuple[Forest, ...] = FORESTS,
 ) -> dict[tuple[str, str], OutOfFold]:
     """Grow forests on weighted noisy rows and the clean rows, and collect their out-of-bag predictions.
 
@@ -28,6 +34,7 @@ def grow_forests(
     permuted_targets : ndarray of shape (n_noisy, ...) or None
         Targets of other rows, where there are no labels.
     seed : int
+    kinds : tuple of Forest, default=FORESTS
 
     Returns
     -------
@@ -36,11 +43,11 @@ def grow_forests(
     n_folds = int(clean_folds.max()) + 1
     jobs = [
         (kind, weights[fold], clean_folds, fold, permuted_targets, (seed + 7919 * number + fold) % (2**31 - 1))
-        for number, kind in enumerate(FORESTS)
+        for number, kind in enumerate(kinds)
         for fold in range(n_folds)
     ]
     grown = workers(_grow, jobs)
-    by_kind = zip(FORESTS, [grown[n : n + n_folds] for n in range(0, len(grown), n_folds)], strict=True)
+    by_kind = zip(kinds, [grown[n : n + n_folds] for n in range(0, len(grown), n_folds)], strict=True)
     return {(f"{TREES}, {weighting}", kind.name): _joined(of_folds, clean_folds) for kind, of_folds in by_kind}
 
 

@@ -24,6 +24,8 @@ _CLEAN_SHARE = 3
 # Rows that say how columns are scaled, and how far rows lie apart.
 _SCALING_ROWS, _DISTANCE_ROWS = 20_000, 500
 _N_QUANTILES, _LARGEST_QUANTILE = 200, 3.0
+# Scaled values beyond, of rows that come after the fit, would overflow in a square.
+_FARTHEST = 1e6
 # Directions of a smaller share of the largest eigenvalue are rounding.
 _LEAST_EIGENVALUE = 1e-7
 # Numbers that may be dense at a time, 64 MB in float64.
@@ -79,7 +81,7 @@ def laplace(A, B, unit: float) -> np.ndarray:
 
 
 KERNELS = (
-    Kernel("wide network", "standardized", wide_network),
+    Kernel("wide network kernel", "standardized", wide_network),
     Kernel("smooth Laplace kernel", "quantiles", laplace),
     Kernel("narrow Laplace kernel", "standardized", laplace, width=0.3),
 )
@@ -166,28 +168,21 @@ class Columns:
     kind : {"standardized", "quantiles"}
     center, factor : ndarray of shape (n_features,)
         What is subtracted from columns, and what they are multiplied with; 0 for a constant column.
-    quantiles : QuantileTransformer or None
-        What comes before.
+    before : callable or None
+        What is done to rows first.
     """
 
-    def __init__(self, kind: str, center: np.ndarray, factor: np.ndarray, quantiles=None):
-        self.kind, self.center, self.factor, self.quantiles = kind, center, factor, quantiles
+    def __init__(self, kind: str, center: np.ndarray, factor: np.ndarray, before: Callable | None = None):
+        self.kind, self.center, self.factor, self.before = kind, center, factor, before
 
     @classmethod
     def of(cls, X, kind: str) -> Columns | None:
         """Return the scaling that suits some rows; ``None`` for quantiles of sparse rows with many columns."""
-        wide, quantiles = _stays_sparse(X), None
-        if kind == "quantiles":
-            if wide:
-                return None
-            quantiles = QuantileTransformer(
-                n_quantiles=min(_N_QUANTILES, X.shape[0]),
-                output_distribution="normal",
-                subsample=_SCALING_ROWS,
-                random_state=0,
-            ).fit(_vectors(X))
-        columns = cls(kind, np.zeros(1), np.ones(1), quantiles)
-        rows = columns._raw(X)
+        wide = _stays_sparse(X)
+        if wide and kind == "quantiles":
+            return None
+        before = NormalQuantiles(X) if kind == "quantiles" else None
+        rows = _as_numbers(X) if before is None else before(X)
         mean = np.asarray(rows.mean(axis=0), dtype=np.float64).ravel()
         if wide:
             variance = np.asarray(rows.multiply(rows).mean(axis=0), dtype=np.float64).ravel()
@@ -199,22 +194,40 @@ class Columns:
         # Below float32's resolution around the mean a spread is rounding.
         known = (variance > 0) & (np.sqrt(variance) > 1e-6 * np.abs(mean))
         factor = np.where(known, 1 / np.where(known, spread, 1), 0.0) / np.sqrt(len(spread))
-        return cls(kind, center, factor, quantiles)
+        return cls(kind, center, factor, before)
 
     def __call__(self, X):
         """Return rows of shape (n_rows, ...) as scaled vectors in float64; those with many sparse columns stay so."""
-        rows = self._raw(X)
+        rows = _as_numbers(X) if self.before is None else self.before(X)
         if issparse(rows):
             return rows.multiply(self.factor).tocsr()
-        return (rows - self.center) * self.factor
+        return ((rows - self.center) * self.factor).clip(-_FARTHEST, _FARTHEST)
 
-    def _raw(self, X):
-        if _stays_sparse(X):
-            return X.astype(np.float64)
-        rows = _vectors(X)
-        if self.quantiles is None:
-            return rows
-        return self.quantiles.transform(rows).clip(-_LARGEST_QUANTILE, _LARGEST_QUANTILE)
+
+class NormalQuantiles:
+    """Maps columns to the quantiles of a normal distribution, clipped at 3.
+
+    Parameters
+    ----------
+    X : rows of shape (n_rows, ...)
+    """
+
+    def __init__(self, X):
+        # The transformer takes differences below 1e-7 for none, so columns are standardized first.
+        self._standardized = Columns.of(X, "standardized")
+        self._quantiles = QuantileTransformer(
+            n_quantiles=min(_N_QUANTILES, X.shape[0]),
+            output_distribution="normal",
+            subsample=_SCALING_ROWS,
+            random_state=0,
+        ).fit(self._standardized(X))
+
+    def __call__(self, X) -> np.ndarray:
+        return self._quantiles.transform(self._standardized(X)).clip(-_LARGEST_QUANTILE, _LARGEST_QUANTILE)
+
+
+def _as_numbers(X):
+    return X.astype(np.float64) if _stays_sparse(X) else _vectors(X)
 
 
 def _stays_sparse(X) -> bool:

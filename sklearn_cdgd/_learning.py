@@ -18,6 +18,9 @@ from ._trainer import Manner, Trainer
 from ._verdict import CLEAN_FOLDS, Verdict, deal, hear, judge_plainly, with_network
 from ._workers import Workers
 
+# alpha stops after so many outer steps without progress on held-out clean rows.
+_MAX_WAIT = 3
+
 
 class Settings(NamedTuple):
     """The parameters of :class:`CorruptionDetector` that say how alpha is learnt, and how rows are judged."""
@@ -40,6 +43,11 @@ class Settings(NamedTuple):
     def stops_early(self) -> bool:
         """Whether held-out clean rows say where alpha stops."""
         return self.closed_form and self.clean_cv is not None
+
+    @property
+    def max_wait(self) -> int | None:
+        """After how many outer steps without progress on held-out clean rows alpha stops."""
+        return _MAX_WAIT if self.stops_early else None
 
     def alphas(self, state: OuterState) -> np.ndarray:
         """Return what counts as alpha, for every fold of the clean set."""

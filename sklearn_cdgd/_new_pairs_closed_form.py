@@ -139,10 +139,10 @@ class AlphaSteps(NamedTuple):
     prior : LabelPrior or TargetPrior
     features : KernelFeatures
         Of the inner learner.
-    steps : list of list of (ndarray, ndarray)
+    snapshots : list of list of (ndarray, ndarray)
         Coefficients and adjoints of every outer step and fold.
     lrs : tuple of float
-        Learning rates.
+        Learning rates of the steps that count: alpha may have gone back to an earlier one.
     scales : tuple of tuple of float
         What `eps` was in units of, for every step and fold.
     eps : float
@@ -152,7 +152,7 @@ class AlphaSteps(NamedTuple):
 
     prior: LabelPrior | TargetPrior
     features: KernelFeatures
-    steps: list
+    snapshots: list
     lrs: tuple[float, ...]
     scales: tuple[tuple[float, ...], ...]
     eps: float
@@ -161,12 +161,13 @@ class AlphaSteps(NamedTuple):
     def alpha(self, network, X, targets: np.ndarray) -> np.ndarray:
         """Return the estimated alpha of each pair."""
         alpha = torch.as_tensor(self.prior(X, targets))
-        if self.steps and len(self.steps[0]) == 1:  # learnt from the whole clean set
+        if self.snapshots and len(self.snapshots[0]) == 1:  # learnt from the whole clean set
             alpha = alpha.mean(dim=0, keepdim=True)
         features, encoded = self.features(X), self.prior.ensemble.encoding.encode(targets)
         first = second = torch.zeros_like(alpha)
         mean = alpha
-        for n, (step, lr, scale) in enumerate(zip(self.steps, self.lrs, self.scales, strict=True), start=1):
+        steps = zip(self.snapshots, self.lrs, self.scales, strict=False)
+        for n, (step, lr, scale) in enumerate(steps, start=1):
             grad = torch.as_tensor(np.stack([influence(features, encoded, *of_fold) for of_fold in step]))
             count = torch.full_like(alpha, n)
             scale = torch.tensor(scale, dtype=alpha.dtype)[:, None]
@@ -179,6 +180,8 @@ class MeanAlpha(NamedTuple):
     """The mean of several estimates, one for each shard."""
 
     estimates: list
+    # What a later fit needs to go on is in the state of every row.
+    snapshots: tuple = ()
 
     def alpha(self, network, X, targets: np.ndarray) -> np.ndarray:
         """Return the estimated alpha of each pair."""

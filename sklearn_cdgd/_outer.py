@@ -215,8 +215,13 @@ def adam_step(alpha, first, second, count, grad, *, lr, eps, scale=None) -> tupl
 
 
 def _is_progress(before: tuple[float, ...], losses: Tensor) -> bool:
-    """Tell whether held-out losses are smaller by more than a standard error of the paired difference."""
+    """Tell whether held-out losses are smaller by more than a standard error of the paired difference.
+
+    Where nothing is held out, losses are NaN, and every step counts as progress.
+    """
     if not before:
         return True
     gains = torch.tensor(before, dtype=torch.float64) - losses
+    if gains.isnan().any():
+        return True
     return bool(gains.mean() > gains.std(unbiased=False) / math.sqrt(len(gains)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ._decision import best_alpha_threshold
 from ._stacking import StackedEnsemble
 
 # Classes that are told of one by one.
@@ -22,6 +23,7 @@ def report_of(
     transition: np.ndarray | None,
     classes: np.ndarray | None,
     panel: StackedEnsemble | None,
+    alpha: np.ndarray | None = None,
 ) -> str:
     """Return the text of :meth:`CorruptionDetector.report`.
 
@@ -37,24 +39,31 @@ def report_of(
     transition : ndarray of shape (n_classes, n_classes) or None
     classes : ndarray of shape (n_classes,) or None
     panel : StackedEnsemble or None
-        ``None`` where no networks were kept from rows: then nothing can be said of how good the flags are.
+        ``None`` where no rows were kept from the models that judge them: then nothing can be said of how good the flags
+        are.
+    alpha : ndarray of shape (n_noisy,) or None, default=None
+        The inclusion variables, if these are what is flagged by.
     """
     lines = [f"{len(flags):,} noisy rows, {n_clean:,} clean rows.", "", "Flags"]
     lines.append(f"  {rule} flags {flags.sum():,} rows ({flags.mean():.1%}).")
     if panel is None:
-        lines.append("  With cv=None no rows are kept from the networks that judge them: how good the flags are")
+        lines.append("  With cv=None no rows are kept from the models that judge them: how good the flags are")
         lines.append("  cannot be said. Fit with cv=5.")
         return "\n".join(lines)
     precision, recall = expected_quality(rightness, flags)
     if flags.any():
         found = f"{recall:.0%} of all wrong rows are among them"
         lines.append(f"  To be expected: {precision:.0%} of them are wrong, {found}.")
+    if alpha is not None:
+        threshold = best_alpha_threshold(alpha, 1 - rightness)
+        n_flagged = (alpha < threshold).sum()
+        lines.append(f"  threshold={threshold:.2f} has the best expected F1, and flags {n_flagged:,} rows.")
     tosses = ((flag_frequency > _TOSS[0]) & (flag_frequency < _TOSS[1])).sum()
-    lines.append(f"  {tosses:,} rows are coin tosses: witnesses disagree on them (flag_frequency_).")
+    lines.append(f"  {tosses:,} rows are coin tosses: members disagree on them (flag_frequency_).")
     lines += ["", "Noise", f"  About {1 - rightness.mean():.1%} of the rows seem to be wrong."]
     if transition is not None:
         lines += _noise_lines(transition, [str(label) for label in classes.tolist()])
-    lines += ["", "Witnesses: mean loss on clean rows that they did not see, share of the say"]
+    lines += ["", "Members: mean loss on held-out clean rows, weight"]
     kinds = list(dict.fromkeys(kind for kind, _ in panel.names))
     width = max(map(len, kinds))
     for kind in kinds:
@@ -76,11 +85,13 @@ def expected_quality(rightness: np.ndarray, flags: np.ndarray) -> tuple[float, f
 
 
 def as_good_as(panel: StackedEnsemble, kind: str) -> bool:
-    """Return whether networks trained in one way do as well on clean rows as the best, within a standard error."""
-    own, networks = panel.clean_losses[_of_kind(panel, kind)], panel.clean_losses[panel.are_networks]
-    if not len(own):
+    """Return whether one way of weighting rows gives models within a standard error of the best on clean rows."""
+    own = [n for n in np.flatnonzero(panel.are_learners) if f", {panel.names[n][0]}".endswith(f", {kind}")]
+    if not own:
         return False
-    behind = own[own.mean(axis=1).argmin()] - networks[networks.mean(axis=1).argmin()]
+    losses = panel.clean_losses[own]
+    learners = panel.clean_losses[panel.are_learners]
+    behind = losses[losses.mean(axis=1).argmin()] - learners[learners.mean(axis=1).argmin()]
     return bool(behind.mean() <= behind.std() / np.sqrt(len(behind)))
 
 
@@ -115,9 +126,9 @@ def _advice(
     if tosses > 0.05 * len(flags):
         lines.append("Many rows are coin tosses: move some of them, checked, to the clean set and fit again.")
     if as_good_as(panel, "all rows as they are"):
-        lines.append("All rows as they are cannot be told from the best network: the noise may hardly hurt it.")
+        lines.append("All rows as they are do as well as the best model: the noise may hardly hurt it.")
     if as_good_as(panel, "clean rows alone"):
-        lines.append("Clean rows alone cannot be told from the best network: the noisy rows may add little.")
-    if panel.weights[panel.are_networks].sum() < 0.5:
-        lines.append("Networks have less than half of the say: another net, or a longer training, may do better.")
+        lines.append("Clean rows alone do as well as the best model: the noisy rows may add little.")
+    if not panel.is_closed_form and panel.weights[panel.are_learners].sum() < 0.5:
+        lines.append("Networks have less than half of the weight: another net, or a longer training, may do better.")
     return lines

@@ -21,17 +21,19 @@ _LEAST_ERROR = 0.3
 # What the likelihood of a noisy label counts, beside that of a clean one. Noisy labels are many, and they favour a
 # member that was taught by them, wrong ones included.
 _NOISY_LABEL_WEIGHT = 0.1
+# The same where temperatures are fitted.
+_NOISY_TEMPERATURE_WEIGHT = 0.3
 # Noisy rows whose labels are explained, fewer where there are many classes, so that they cost little.
-_FIT_ROWS, _FIT_NUMBERS = (250, 1000), 5_000
+_FIT_ROWS, _FIT_NUMBERS = (250, 1000), 10_000
 # Bounds of the logarithm of an inverse temperature, its prior's precision in rows, and the steps of the search.
-_TEMPERATURE_BOUNDS, _TEMPERATURE_PRIOR, _SEARCH_STEPS = (-3.0, 2.5), 1.0, 11
+_TEMPERATURE_BOUNDS, _TEMPERATURE_PRIOR, _SEARCH_STEPS = (-3.0, 3.5), 1.0, 12
 _GOLDEN_RATIO = 0.6180339887
 # Rows of right and wrong labels that the noise rate is believed to have before any is seen, for each class.
 PRIOR_RIGHT, PRIOR_WRONG = 1.6, 0.2
 
 
-# Members that are no networks.
-TREES, NEIGHBORS = "trees", "nearest neighbours"
+# What kinds of members are called, beside networks; the name of a kernel ends so.
+TREES, NEIGHBORS, KERNEL = "trees", "nearest neighbours", "kernel, "
 
 
 class OutOfFold(NamedTuple):
@@ -95,9 +97,14 @@ class StackedEnsemble(NamedTuple):
     members: OutOfFold | None = None
 
     @property
-    def are_networks(self) -> np.ndarray:
-        """Which members are networks, bool array of shape (n_members,)."""
+    def are_learners(self) -> np.ndarray:
+        """Which members are networks or kernel machines, bool array of shape (n_members,)."""
         return np.array([not name.startswith((TREES, NEIGHBORS)) for name, _ in self.names])
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether these are kernel machines."""
+        return any(KERNEL in name for name, _ in self.names)
 
 
 class StackingData(NamedTuple):
@@ -202,7 +209,9 @@ def fit_inverse_temperatures(clean_log_probs, clean_targets, noisy_log_probs, no
         powers = np.exp(logs)
         clean = target_probabilities(clean_log_probs, clean_targets, powers).clip(LEAST_PROBABILITY)
         noisy = marginal_losses(target_probabilities(noisy_log_probs, noisy_targets, powers), n_classes)
-        return -np.log(clean).sum(axis=-1) + _NOISY_LABEL_WEIGHT * noisy.sum(axis=-1) + _TEMPERATURE_PRIOR * logs**2
+        return (
+            -np.log(clean).sum(axis=-1) + _NOISY_TEMPERATURE_WEIGHT * noisy.sum(axis=-1) + _TEMPERATURE_PRIOR * logs**2
+        )
 
     return np.exp(_golden_section(objective, *_TEMPERATURE_BOUNDS, len(clean_log_probs)))
 

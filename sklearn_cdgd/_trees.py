@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import is_regressor
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     ExtraTreesRegressor,
@@ -18,7 +20,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 
-N_TREES = 60
+N_TREES = 50
 # Share of the trees of a forest whose bootstrap sample a row is not in, where samples are as large as the set.
 _OUT_OF_BAG = 0.37
 # Rows that each tree is grown on at most, so that time does not grow with their number.
@@ -87,12 +89,13 @@ def out_of_bag(
         random_state=seed,
         **options,
     )
-    forest.set_params(oob_score=_no_score).fit(X, targets, weights.clip(_LEAST_WEIGHT))
+    forest.fit(X, targets, weights.clip(_LEAST_WEIGHT))
     n_few = max(1, round(_OUT_OF_BAG * N_TREES))
     if n_classes is None:
         by_tree = np.stack([tree.predict(others) for tree in forest.estimators_])
-        shape = (-1, *targets.shape[1:])
-        return forest.oob_prediction_.reshape(shape), by_tree.mean(axis=0), by_tree[:n_few].mean(axis=0)
+        # What every tree was grown on is predicted as if nothing were known.
+        unknown = np.average(targets, axis=0, weights=weights.clip(_LEAST_WEIGHT))
+        return _out_of_bag(forest, X, unknown), by_tree.mean(axis=0), by_tree[:n_few].mean(axis=0)
     by_tree = np.stack([tree.predict_proba(others) for tree in forest.estimators_])
 
     def smoothed(votes: np.ndarray, n_trees: int) -> np.ndarray:
@@ -100,14 +103,26 @@ def out_of_bag(
         probabilities[:, forest.classes_] += n_trees * votes
         return probabilities / (n_trees + 1)
 
-    out_of_bag = np.nan_to_num(forest.oob_decision_function_, nan=1 / len(forest.classes_))
+    unknown = np.full(len(forest.classes_), 1 / len(forest.classes_))
     return (
-        smoothed(out_of_bag, n_few),
+        smoothed(_out_of_bag(forest, X, unknown), n_few),
         smoothed(by_tree.mean(axis=0), N_TREES),
         smoothed(by_tree[:n_few].mean(axis=0), n_few),
     )
 
 
-def _no_score(targets, predictions) -> float:
-    """Stand in for the score that scikit-learn takes of out-of-bag predictions; only these are asked for."""
-    return 0.0
+def _out_of_bag(forest, X, unknown: np.ndarray) -> np.ndarray:
+    """Return the mean prediction of the trees whose sample a row is not in, `unknown` where there is no such tree.
+
+    scikit-learn's own out-of-bag predictions are 0 there, and come with a warning.
+    """
+    X = X.tocsr() if issparse(X) else X
+    totals = np.zeros((X.shape[0], *np.shape(unknown)))
+    counts = np.zeros((X.shape[0],) + (1,) * np.ndim(unknown))
+    for tree, sample in zip(forest.estimators_, forest.estimators_samples_, strict=True):
+        rows = np.flatnonzero(np.bincount(sample, minlength=X.shape[0]) == 0)
+        if len(rows):
+            predict = tree.predict if is_regressor(forest) else tree.predict_proba
+            totals[rows] += predict(X[rows])
+            counts[rows] += 1
+    return np.where(counts > 0, totals / counts.clip(1), unknown)

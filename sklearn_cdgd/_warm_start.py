@@ -119,7 +119,10 @@ def start_after(last: BaseDetector | None, detector: BaseDetector, data: Trainin
     rows = torch.as_tensor(rows[data.free])
     if same_rows and digest(data.clean) == last._clean_rows.digest:
         return Start(Learnt(state.placed(rows), last._alpha_estimate.snapshots), clean_folds)
-    return Start(Learnt(replace(state.placed(rows), best=float("inf"), waited=0), []), clean_folds)
+    state = replace(state.placed(rows), best=float("inf"), waited=0)
+    if detector._settings().stops_early:  # other clean rows are held out now: go on from what was kept
+        state = replace(state, alpha=state.kept, mean=state.kept, kept_losses=(), kept_step=state.n_steps)
+    return Start(Learnt(state, []), clean_folds)
 
 
 def digest(clean: tuple[np.ndarray, np.ndarray]) -> str:

@@ -11,6 +11,17 @@ from sklearn_cdgd import CorruptionDetector
 from sklearn_cdgd._network import Network
 from sklearn_cdgd._unroll import CleanPlan, inner_step
 
+# What is learnt of labels.
+RESULTS = (
+    "alpha_",
+    "loss_",
+    "probabilities_",
+    "p_values_",
+    "flag_frequency_",
+    "clean_loss_curve_",
+    "validation_loss_curve_",
+)
+
 
 def random_alpha(n_rows, seed=1):
     return torch.rand(n_rows, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.8 + 0.1
@@ -53,15 +64,35 @@ def skorch_problem(module, X, n_clean=5, **optimizer):
     return network.problem((X[:n_rows], codes[:n_rows]), (X[n_rows:], codes[n_rows:]))
 
 
-def brief(cls=CorruptionDetector, **options):
-    """Return a detector that is done in a moment, with a network for three columns and two classes."""
+def three_columns(hidden=8):
+    """Return a network for three columns and two classes."""
+    return nn.Sequential(nn.Linear(3, hidden), nn.ReLU(), nn.Linear(hidden, 2))
+
+
+def skorch_net(module=three_columns, kind=NeuralNetClassifier, **options):
+    """Return a skorch net that is trained in a moment, in full batches."""
+    defaults = dict(lr=0.3, batch_size=-1, max_epochs=5, train_split=None, verbose=0)
+    if kind is NeuralNetClassifier:
+        defaults["criterion"] = nn.CrossEntropyLoss
+    return kind(module, **(defaults | options))
+
+
+def quick_detector(cls=CorruptionDetector, **options):
+    """Return a detector that trains a small network, twice and without cross-fitting if it learns alpha."""
     if cls is CorruptionDetector:
         options = {"max_iter": 2, "cv": None} | options
-    net = NeuralNetClassifier(
-        three_columns, criterion=nn.CrossEntropyLoss, lr=0.5, batch_size=-1, max_epochs=5, verbose=0
-    )
-    return cls(**({"net": net, "random_state": 0} | options))
+    return cls(**({"net": skorch_net(), "random_state": 0} | options))
 
 
-def three_columns(hidden=8):
-    return nn.Sequential(nn.Linear(3, hidden), nn.ReLU(), nn.Linear(hidden, 2))
+def closed_form_detector(**options):
+    """Return a detector with the default learner, without forests: they take most of the time of a small fit."""
+    return CorruptionDetector(**({"witnesses": "networks", "random_state": 0} | options))
+
+
+def assert_same_result(found, expected, names=RESULTS):
+    """Fail unless two detectors have learnt the same, to the last bit."""
+    for name in names:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+
+
+brief = quick_detector  # the name in test_shards

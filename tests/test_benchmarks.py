@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from sklearn.datasets import make_blobs
 from sklearn.metrics import average_precision_score, f1_score
 from skorch import NeuralNetClassifier
@@ -547,6 +548,96 @@ def test_memory_of_a_process_and_its_children_is_watched():
     watch.join(timeout=10)
     assert 100 < watch.mb < 200
     assert 50 < watch.mb_worker < 100
+
+
+# --- a default fit ----------------------------------------------------------------------------------------------------
+
+
+def test_times_of_a_default_fit():
+    pytest.importorskip("cleanlab", reason="cleanlab is in the bench extra")
+    bench_fit = importlib.import_module("bench_fit")
+    command = [sys.executable, FOLDER / "bench_fit.py", "--quick", "--json", "--cases", "small"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["versions"]["torch"] == importlib.metadata.version("torch")
+    assert document["machine"]["cores"] >= 1
+    assert set(document["definitions"]) >= {"seconds", "peak_bytes", "bytes_before", "stages", *bench_fit.RATIOS}
+    rows = document["measurements"]
+    assert [(row["case"], row["n_noisy"], row["threads"]) for row in rows] == [("small", 120, 1)]
+    for row in rows:
+        seconds = row["seconds"]
+        ratios = row["ratios"]
+        assert set(seconds) == {"ours", "cleanlab", "plain", "against"}
+        assert seconds["plain"] > 0
+        assert seconds["against"] is None
+        assert set(ratios) == {"ours_vs_cleanlab", "ours_vs_plain", "against_vs_ours"}
+        assert ratios["ours_vs_cleanlab"] == pytest.approx(seconds["ours"] / seconds["cleanlab"])
+        assert ratios["ours_vs_plain"] == pytest.approx(seconds["ours"] / seconds["plain"])
+        assert ratios["against_vs_ours"] is None
+        assert set(row["stages"]) == set(bench_fit.STAGES)
+        assert min(row["stages"].values()) > 0  # a stage that is never entered has been renamed
+        assert sum(row["stages"].values()) == pytest.approx(seconds["ours"], rel=0.03)
+        assert row["peak_bytes"]["ours"] >= row["bytes_before"] > 1e7
+        assert row["methods"]["ours"]["all_seconds"] == [seconds["ours"]]
+    text = bench_fit.table(document)
+    assert all(stage in text for stage in bench_fit.STAGES)
+
+
+def test_times_of_stages_are_exclusive(monkeypatch):
+    bench_fit = importlib.import_module("bench_fit")
+    ticks = iter([0.0, 1.0, 3.0, 7.0, 15.0, 31.0])
+    monkeypatch.setattr(bench_fit.time, "perf_counter", lambda: next(ticks))
+    clock = bench_fit.StageClock()
+    inner = clock.wrap("stacking", lambda: None)
+    outer = clock.wrap("alpha", inner)
+    clock.start()
+    outer()
+    expected = dict.fromkeys(bench_fit.STAGES, 0.0) | {"rest": 1.0 + 16.0, "alpha": 2.0 + 8.0, "stacking": 4.0}
+    assert clock.stop() == expected
+
+
+def test_fits_are_summed_up_by_the_median_run():
+    bench_fit = importlib.import_module("bench_fit")
+    answers = [dict(seconds=s, stages={"rest": s}, peak_bytes=n) for n, s in enumerate([9.0, 4.0, 1.0, 3.0, 2.0])]
+    found = bench_fit.summarize(answers, None)
+    assert found["seconds"] == 2
+    assert found["stages"] == {"rest": 2}
+    assert found["warm_up_seconds"] == 9
+    assert found["peak_bytes"] == 0
+    only_warm_up = bench_fit.summarize(answers[:1], None)
+    assert (only_warm_up["seconds"], only_warm_up["warm_up_seconds"]) == (9, None)
+    assert not bench_fit.is_done("ours", answers)
+    assert not bench_fit.is_done("ours", [dict(seconds=99.0)])
+    assert bench_fit.is_done("ours", 2 * [dict(seconds=99.0)])
+    assert bench_fit.is_done("against", [dict(seconds=99.0)])
+    assert bench_fit.summarize(answers, "it diverged") == dict(seconds=None, not_measured="it diverged")
+
+
+def test_cases_of_a_default_fit_are_as_large_as_they_say():
+    bench_fit = importlib.import_module("bench_fit")
+    shapes = {}
+    for name, case in bench_fit.CASES.items():
+        X, y, X_clean, y_clean = case.data(quick=False)
+        shapes[name] = (X.shape, len(y), X_clean.shape[0], len(np.unique(y)))
+        assert set(y_clean) == set(y)
+    assert shapes["spheres"] == ((1_000, 15), 1_000, 100, 2)
+    assert shapes["digits"] == ((1_597, 64), 1_597, 200, 10)
+    assert shapes["small"] == ((300, 4), 300, 50, 3)
+    assert shapes["large"] == ((10_000, 50), 10_000, 200, 2)
+    assert shapes["embeddings"] == ((1_000, 1_024), 1_000, 100, 10)
+    assert shapes["tfidf"] == ((5_000, 20_000), 5_000, 200, 2)
+
+
+def test_peers_train_on_sparse_rows_as_on_dense_ones():
+    X, y = make_blobs(60, 5, centers=2, random_state=0)
+    given = X[:50], y[:50], X[50:], y[50:]
+    as_sparse = csr_array(X[:50]), y[:50], csr_array(X[50:]), y[50:]
+    rows = np.arange(60)
+    dense, sparse = (_peers._Rows(*data) for data in (given, as_sparse))
+    assert np.array_equal(sparse.X.toarray(), dense.X)
+    by_dense, by_sparse = (data.trained(rows, _peers.default_net, 0)(data.X) for data in (dense, sparse))
+    np.testing.assert_allclose(by_sparse, by_dense, rtol=1e-4, atol=1e-6)
 
 
 def test_headline_is_that_of_the_results():

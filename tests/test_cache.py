@@ -11,21 +11,22 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from helpers import brief, three_columns
+from helpers import assert_same_result, closed_form_detector, quick_detector, three_columns
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import average_precision_score, f1_score
 from sklearn.model_selection import GridSearchCV
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from sklearn_cdgd import _trainer
+from sklearn_cdgd import _closed_form_learning, _trainer
 from sklearn_cdgd._cache import fingerprint
 from sklearn_cdgd.metrics import make_detection_scorer
 
 
 @pytest.fixture
 def trainings(monkeypatch):
-    """Count the trainings of networks."""
+    """Count the trainings of networks, and those in closed form."""
     counted = []
 
     def counting(train):
@@ -37,6 +38,7 @@ def trainings(monkeypatch):
 
     monkeypatch.setattr(_trainer, "hypergradient", counting(_trainer.hypergradient))
     monkeypatch.setattr(_trainer, "train_in_parts", counting(_trainer.train_in_parts))
+    monkeypatch.setattr(_closed_form_learning, "outer_gradient", counting(_closed_form_learning.outer_gradient))
     return counted
 
 
@@ -44,11 +46,11 @@ def test_a_search_over_thresholds_trains_once_per_fold(spheres, trainings, tmp_p
     X, y, X_clean, y_clean, is_corrupted = spheres()
     everything = np.arange(len(X))
     folds = [(everything, everything), (everything[20:], everything[20:])]
-    brief().fit(X, y, X_clean, y_clean)
+    quick_detector().fit(X, y, X_clean, y_clean)
     one_fit = len(trainings)
     assert one_fit >= 3
     search = GridSearchCV(
-        brief(method="alpha", memory=str(tmp_path)),
+        quick_detector(method="alpha", memory=str(tmp_path)),
         {"threshold": np.linspace(0.05, 0.95, 20)},
         scoring=make_detection_scorer(f1_score, truth=(X, y, is_corrupted)),
         cv=folds,
@@ -61,33 +63,82 @@ def test_a_search_over_thresholds_trains_once_per_fold(spheres, trainings, tmp_p
     assert np.ptp(search.cv_results_["mean_test_score"]) > 0
 
 
-def test_what_is_read_equals_what_was_trained(spheres, trainings, tmp_path):
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (quick_detector, {}),
+        (closed_form_detector, {}),
+        (closed_form_detector, {"cv": None}),
+        (closed_form_detector, {"clean_cv": None}),
+        (closed_form_detector, {"shard_size": 60}),
+        (closed_form_detector, {"witnesses": "all"}),
+    ],
+    ids=str,
+)
+def test_what_is_read_equals_what_was_trained(make, options, spheres, trainings, tmp_path):
+    """Also where alpha stopped before `max_iter`."""
     arrays = spheres()[:4]
-    expected = brief().fit(*arrays)
-    detector = brief(memory=joblib.Memory(tmp_path, verbose=0))
+    new_pairs = arrays[2], 1 - arrays[3]
+    expected = make(**options).fit(*arrays)
+    detector = make(memory=joblib.Memory(tmp_path, verbose=0), **options)
     n_trainings = len(trainings)
     for expected_trainings in (n_trainings, 0):
         del trainings[:]
         detector = clone(detector).fit(*arrays)
         assert len(trainings) == expected_trainings
-        for attribute in ("alpha_", "loss_", "probabilities_", "clean_loss_curve_", "n_iter_"):
-            np.testing.assert_array_equal(getattr(detector, attribute), getattr(expected, attribute))
+        assert_same_result(detector, expected)
+        assert detector.n_iter_ == expected.n_iter_
+        np.testing.assert_array_equal(detector.predict(*new_pairs), expected.predict(*new_pairs))
+        found, wanted = (d.decision_function(*new_pairs) for d in (detector, expected))
+        np.testing.assert_array_equal(found, wanted)
         X = arrays[0].astype(np.float32)
         np.testing.assert_array_equal(detector.net_.predict_proba(X), expected.net_.predict_proba(X))
 
 
+def test_a_fit_in_closed_form_goes_on_from_what_was_read(spheres, trainings, tmp_path):
+    arrays = spheres()[:4]
+    whole = closed_form_detector(max_iter=5).fit(*arrays)
+    for _ in range(2):
+        detector = closed_form_detector(max_iter=2, warm_start=True, memory=str(tmp_path))
+        detector.fit(*arrays).set_params(max_iter=5).fit(*arrays)
+        assert_same_result(detector, whole)
+    assert trainings
+    del trainings[:]
+    closed_form_detector(max_iter=2, warm_start=True, memory=str(tmp_path)).fit(*arrays)
+    assert not trainings
+
+
+def test_what_was_cut_short_is_not_remembered(spheres, trainings, tmp_path, monkeypatch):
+    arrays, options = spheres()[:4], {"memory": str(tmp_path)}
+    whole, steps = closed_form_detector().fit(*arrays), []
+    counted = _closed_form_learning.outer_gradient
+
+    def interrupting(*args):
+        steps.append(1)
+        if len(steps) == 8:
+            raise KeyboardInterrupt
+        return counted(*args)
+
+    monkeypatch.setattr(_closed_form_learning, "outer_gradient", interrupting)
+    with pytest.warns(ConvergenceWarning, match="interrupted after 2 of 12"):
+        assert closed_form_detector(**options).fit(*arrays).n_iter_ == 2
+    del trainings[:]
+    assert_same_result(closed_form_detector(**options).fit(*arrays), whole)
+    assert trainings
+
+
 def test_parameters_that_no_training_depends_on(spheres, trainings, tmp_path):
     arrays = spheres()[:4]
-    brief(memory=str(tmp_path)).fit(*arrays)
+    quick_detector(memory=str(tmp_path)).fit(*arrays)
     del trainings[:]
     for name, value in {"method": "alpha", "threshold": 0.1, "loss_limit": 1.0, "verbose": 1}.items():
-        brief(memory=str(tmp_path), **{name: value}).fit(*arrays)
+        quick_detector(memory=str(tmp_path), **{name: value}).fit(*arrays)
     assert not trainings
 
 
 def test_everything_else_is_trained_anew(spheres, trainings, tmp_path):
     X, y, X_clean, y_clean, _ = spheres()
-    detector = brief(memory=str(tmp_path)).fit(X, y, X_clean, y_clean)
+    detector = quick_detector(memory=str(tmp_path)).fit(X, y, X_clean, y_clean)
     flipped = np.r_[1 - y[:1], y[1:]]
     others = [
         (clone(detector).set_params(max_iter=1), (X, y, X_clean, y_clean)),
@@ -109,7 +160,7 @@ def test_a_generator_moves_on_alike_whether_read_or_trained(spheres, tmp_path):
     after = []
     for _ in range(2):
         rng = np.random.RandomState(0)
-        brief(memory=str(tmp_path), random_state=rng, cv=3).fit(*arrays)
+        quick_detector(memory=str(tmp_path), random_state=rng, cv=3).fit(*arrays)
         after.append(rng.randint(1_000_000))
     assert after[0] == after[1]
 
@@ -228,7 +279,7 @@ def test_what_has_no_fingerprint_is_trained_with_a_warning(spheres, trainings, t
 
     for _ in range(2):
         del trainings[:]
-        detector = brief(memory=str(tmp_path)).set_params(net__module=unclear)
+        detector = quick_detector(memory=str(tmp_path)).set_params(net__module=unclear)
         with pytest.warns(UserWarning, match="memory has no effect: an object of type Generator cannot be told from"):
             detector.fit(*arrays)
         assert trainings
@@ -236,19 +287,19 @@ def test_what_has_no_fingerprint_is_trained_with_a_warning(spheres, trainings, t
 
 def test_memory_must_be_a_folder_or_a_memory(spheres):
     with pytest.raises(ValueError, match="The 'memory' parameter of CorruptionDetector must be"):
-        brief(memory=3).fit(*spheres()[:4])
+        quick_detector(memory=3).fit(*spheres()[:4])
 
 
 def test_ranking_scores_are_not_inverted_in_a_search(spheres, tmp_path):
     X, y, X_clean, y_clean, is_corrupted = spheres(rate=0.4)
     everything = np.arange(len(X))
     search = GridSearchCV(
-        brief(memory=str(tmp_path)),
+        quick_detector(memory=str(tmp_path)),
         {"max_iter": [4]},
         scoring=make_detection_scorer(average_precision_score, response="scores", truth=(X, y, is_corrupted)),
         cv=[(everything, everything)],
         refit=False,
     )
     search.fit(X, y, X_clean=(X_clean,), y_clean=(y_clean,))
-    alpha = brief(max_iter=4).fit(X, y, X_clean, y_clean).alpha_
+    alpha = quick_detector(max_iter=4).fit(X, y, X_clean, y_clean).alpha_
     assert search.best_score_ == pytest.approx(average_precision_score(is_corrupted, -alpha))

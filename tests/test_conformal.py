@@ -11,7 +11,7 @@ from torch import nn
 from sklearn_cdgd import CorruptionDetector
 from sklearn_cdgd._classification import Classification
 from sklearn_cdgd._decision import conformal_p_values, flag_by_p_value, share_of_right
-from sklearn_cdgd._posterior import OutOfFold
+from sklearn_cdgd._stacking import OutOfFold
 from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
 
 

@@ -15,7 +15,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
-from helpers import brief
+from helpers import assert_same_result, closed_form_detector, quick_detector
 
 from sklearn_cdgd._workers import Workers
 
@@ -55,27 +55,35 @@ def doomed():
 def test_the_same_alpha_on_a_cluster(cluster, spheres):
     arrays = spheres()[:4]
     options = dict(cv=2, clean_cv=2)
-    alone = brief(**options).fit(*arrays)
+    alone = quick_detector(**options).fit(*arrays)
     for n_jobs in (None, 1, 2):
         with joblib.parallel_config(backend="dask"):
-            spread = brief(n_jobs=n_jobs, **options).fit(*arrays)
-        for name in ("alpha_", "loss_", "p_values_", "clean_loss_curve_"):
-            np.testing.assert_array_equal(getattr(spread, name), getattr(alone, name), err_msg=name)
+            spread = quick_detector(n_jobs=n_jobs, **options).fit(*arrays)
+        assert_same_result(spread, alone)
+
+
+@pytest.mark.parametrize("options", [{"witnesses": "all"}, {"shard_size": 50}], ids=["forests", "shards"])
+def test_the_closed_form_on_a_cluster(cluster, spheres, options):
+    arrays = spheres()[:4]
+    alone = closed_form_detector(max_iter=3, **options).fit(*arrays)
+    with joblib.parallel_config(backend="dask"):
+        spread = closed_form_detector(max_iter=3, **options).fit(*arrays)
+    assert_same_result(spread, alone)
 
 
 def test_shards_on_a_cluster(cluster, spheres):
     arrays = spheres()[:4]
-    alone = brief(shard_size=50).fit(*arrays)
+    alone = quick_detector(shard_size=50).fit(*arrays)
     with joblib.parallel_config(backend="dask"):
-        spread = brief(shard_size=50).fit(*arrays)
+        spread = quick_detector(shard_size=50).fit(*arrays)
     np.testing.assert_array_equal(spread.alpha_, alone.alpha_)
 
 
 def test_rows_of_a_dask_array(cluster, spheres):
     dask_array = pytest.importorskip("dask.array")
     X, *rest = spheres()[:4]
-    alone = brief().fit(X, *rest)
-    of_chunks = brief().fit(dask_array.from_array(X, chunks=(50, 3)), *rest)
+    alone = quick_detector().fit(X, *rest)
+    of_chunks = quick_detector().fit(dask_array.from_array(X, chunks=(50, 3)), *rest)
     np.testing.assert_array_equal(of_chunks.alpha_, alone.alpha_)
 
 
@@ -115,7 +123,7 @@ def test_a_worker_that_dies_at_work(doomed, tmp_path, n_before):
 
 def test_a_worker_that_is_killed_in_the_middle_of_a_fit(doomed, spheres, monkeypatch):
     arrays = spheres()[:4]
-    alone = brief(max_iter=3).fit(*arrays)
+    alone = quick_detector(max_iter=3).fit(*arrays)
     calls, pids = [], list(doomed.run(os.getpid).values())
 
     def killing(self, *arguments, run=Workers._run):
@@ -126,6 +134,6 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_fit(doomed, spheres, monkeyp
 
     monkeypatch.setattr(Workers, "_run", killing)
     with joblib.parallel_config(backend="dask"):
-        spread = brief(max_iter=3).fit(*arrays)
+        spread = quick_detector(max_iter=3).fit(*arrays)
     np.testing.assert_array_equal(spread.alpha_, alone.alpha_)
     assert len(calls) >= 3

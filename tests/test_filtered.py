@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from helpers import brief as quick
+from helpers import quick_detector, skorch_net
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -39,10 +39,9 @@ class Recorder(LogisticRegression):
         return super().fit(X, y, sample_weight)
 
 
-def brief(cls, **options):
-    """Return a detector that is done in a moment and flags some rows of both classes."""
-    options = {"max_iter": 2} | options if cls is CorruptionDetector else options
-    return quick(cls, **options).set_params(net__max_epochs=60)
+def flagging(cls):
+    """Return a detector whose network is trained long enough to flag some rows of both classes."""
+    return quick_detector(cls, net=skorch_net(lr=0.5, max_epochs=60))
 
 
 def filtered(detector, **options):
@@ -64,7 +63,7 @@ def all_wrong(monkeypatch):
 class TestModes:
     def test_drop(self, spheres):
         X, y, X_clean, y_clean, _ = spheres()
-        detector = brief(CorruptionDetector)
+        detector = flagging(CorruptionDetector)
         flags = clone(detector).fit(X, y, X_clean, y_clean).predict()
         assert 0 < flags.sum() < len(X) / 2
         model = filtered(detector).fit(X, y, X_clean, y_clean)
@@ -78,7 +77,7 @@ class TestModes:
 
     def test_weight(self, spheres):
         X, y, X_clean, y_clean, _ = spheres()
-        detector = brief(CorruptionDetector)
+        detector = flagging(CorruptionDetector)
         alpha = clone(detector).fit(X, y, X_clean, y_clean).alpha_
         model = filtered(detector, mode="weight").fit(X, y, X_clean, y_clean)
         given_X, given_y, weights = model.estimator_.given_
@@ -92,7 +91,7 @@ class TestModes:
     )
     def test_relabel(self, names, spheres):
         X, y, X_clean, y_clean, _ = spheres()
-        detector = brief(CorruptionDetector)
+        detector = flagging(CorruptionDetector)
         flags = clone(detector).fit(X, y, X_clean, y_clean).predict()
         model = filtered(detector, mode="relabel", use_clean=False).fit(X, names[y], X_clean, names[y_clean])
         # With two classes a flagged label can only be the other one.
@@ -101,7 +100,7 @@ class TestModes:
 
     def test_weights_reach_the_last_step_of_a_pipeline(self, spheres):
         X, y, X_clean, y_clean, _ = spheres()
-        detector = brief(NoisySetDetector)
+        detector = flagging(NoisySetDetector)
         weights = clone(detector).fit(X, y, X_clean, y_clean).decision_function()
         for routing in (False, True):
             with config_context(enable_metadata_routing=routing):
@@ -117,7 +116,7 @@ class TestModes:
             with pytest.raises(
                 ValueError, match=r"mode='weight' needs an estimator whose fit takes sample_weight; .* mode='drop'"
             ):
-                FilteredClassifier(estimator, brief(NoisySetDetector), mode="weight").fit(*spheres()[:4])
+                FilteredClassifier(estimator, flagging(NoisySetDetector), mode="weight").fit(*spheres()[:4])
 
     @pytest.mark.parametrize("mode", ["drop", "weight", "relabel"])
     def test_regression(self, mode):
@@ -152,7 +151,7 @@ class TestClassesThatWouldDisappear:
         last = np.flatnonzero(y == 1)[-1]
         words = f"All {(y == 1).sum()} rows of class 1 were found to be wrong. The least suspicious of them is kept"
         with pytest.warns(UserWarning, match=words):
-            model = filtered(brief(NoisySetDetector), mode=mode, use_clean=False).fit(X, y, X_clean, y_clean)
+            model = filtered(flagging(NoisySetDetector), mode=mode, use_clean=False).fit(X, y, X_clean, y_clean)
         given_X, given_y, weights = model.estimator_.given_
         assert model.classes_.tolist() == [0, 1]
         assert X[last] in given_X[given_y == 1]
@@ -163,7 +162,7 @@ class TestClassesThatWouldDisappear:
     def test_clean_rows_can_speak_for_the_class(self, spheres):
         X, y, X_clean, y_clean, _ = spheres()
         with pytest.warns(UserWarning, match="All .* rows of class 1 were found .* Only clean rows speak for them now"):
-            model = filtered(brief(NoisySetDetector)).fit(X, y, X_clean, y_clean)
+            model = filtered(flagging(NoisySetDetector)).fit(X, y, X_clean, y_clean)
         np.testing.assert_array_equal(model.sample_indices_, np.flatnonzero(y == 0))
 
     @pytest.mark.parametrize("use_clean", [False, True])
@@ -181,18 +180,18 @@ class TestClassesThatWouldDisappear:
         with pytest.warns(
             UserWarning, match="rows of class 1 were found to be wrong. The least suspicious of them is kept"
         ):
-            _, kept = brief(NoisySetDetector).fit_resample(X, y, X_clean, y_clean)
+            _, kept = flagging(NoisySetDetector).fit_resample(X, y, X_clean, y_clean)
         assert (kept == 1).sum() == 1
 
 
 class TestInterface:
     def test_methods_are_those_of_the_estimator(self, spheres):
         X, y, X_clean, y_clean, _ = spheres()
-        model = filtered(brief(NoisySetDetector))
+        model = filtered(flagging(NoisySetDetector))
         for name in ("predict_proba", "predict_log_proba", "decision_function", "score"):
             assert hasattr(model, name)
-            assert not hasattr(FilteredRegressor(Ridge(), brief(NoisySetDetector)), name) or name == "score"
-        assert not hasattr(FilteredClassifier(Perceptron(), brief(NoisySetDetector)), "predict_proba")
+            assert not hasattr(FilteredRegressor(Ridge(), flagging(NoisySetDetector)), name) or name == "score"
+        assert not hasattr(FilteredClassifier(Perceptron(), flagging(NoisySetDetector)), "predict_proba")
         model.fit(X, y, X_clean, y_clean)
         for name in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
             np.testing.assert_array_equal(getattr(model, name)(X), getattr(model.estimator_, name)(X))
@@ -201,11 +200,11 @@ class TestInterface:
     @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
     def test_frames_stay_frames(self, frame, spheres):
         X, y, X_clean, y_clean, _ = spheres()
-        expected = filtered(brief(NoisySetDetector)).fit(X, y, X_clean, y_clean).estimator_.given_[0]
+        expected = filtered(flagging(NoisySetDetector)).fit(X, y, X_clean, y_clean).estimator_.given_[0]
         names = ["a", "b", "c"]
         noisy, clean = (frame(dict(zip(names, part.T, strict=True))) for part in (X, X_clean))
         for given in (clean, (clean,)):
-            model = filtered(brief(NoisySetDetector)).fit(noisy, y, X_clean=given, y_clean=y_clean)
+            model = filtered(flagging(NoisySetDetector)).fit(noisy, y, X_clean=given, y_clean=y_clean)
             assert isinstance(model.estimator_.given_[0], frame)
             # scikit-learn 1.6 does not know the names of new releases of polars.
             if hasattr(model.estimator_, "feature_names_in_") or frame is pd.DataFrame:
@@ -216,7 +215,7 @@ class TestInterface:
     def test_without_a_clean_set(self, spheres):
         X, y, *_ = spheres()
         with pytest.warns(UserWarning, match="No clean set was given"):
-            model = filtered(brief(NoisySetDetector)).fit(X, y)
+            model = filtered(flagging(NoisySetDetector)).fit(X, y)
         assert len(model.estimator_.given_[0]) == len(model.sample_indices_) < len(X)
 
     def test_other_detectors_are_refused(self, spheres):
@@ -226,7 +225,7 @@ class TestInterface:
     @pytest.mark.filterwarnings("ignore:All .* rows of class .* were found to be wrong:UserWarning")
     def test_a_grid_over_nested_parameters(self, spheres):
         X, y, X_clean, y_clean, _ = spheres()
-        model = filtered(brief(NoisySetDetector))
+        model = filtered(flagging(NoisySetDetector))
         assert {"detector__net__module__hidden", "detector__net__lr", "estimator__C"} <= model.set_params(
             detector__net__module__hidden=4
         ).get_params().keys()
@@ -238,7 +237,7 @@ class TestInterface:
 
     @pytest.mark.filterwarnings("ignore:All .* rows of class .* were found to be wrong:UserWarning")
     def test_representations_and_set_output(self, spheres):
-        model = filtered(brief(CorruptionDetector))
+        model = filtered(flagging(CorruptionDetector))
         assert "FilteredClassifier" in model._repr_html_()
         assert "CorruptionDetector" in model._repr_html_()
         assert "CorruptionDetector" in repr(model)
@@ -269,7 +268,7 @@ class TestResampling:
     @pytest.mark.parametrize("container", [np.asarray, pd.DataFrame, pl.DataFrame, np.ndarray.tolist])
     def test_rows_stay_in_their_type(self, container, spheres):
         X, y, X_clean, y_clean, _ = spheres()
-        detector = brief(NoisySetDetector)
+        detector = flagging(NoisySetDetector)
         flags = clone(detector).fit(X, y, X_clean, y_clean).predict()
         noisy = container(X) if container is not pl.DataFrame else pl.DataFrame(X, schema=["a", "b", "c"])
         names = {"schema": ["a", "b", "c"]} if container is pl.DataFrame else {}
@@ -284,7 +283,7 @@ class TestResampling:
         """The class is older than the import of imbalanced-learn, and is handed the clean set all the same."""
         imblearn = pytest.importorskip("imblearn.pipeline")
         X, y, X_clean, y_clean, _ = spheres()
-        detector = brief(NoisySetDetector)
+        detector = flagging(NoisySetDetector)
         flags = clone(detector).fit(X, y, X_clean, y_clean).predict()
         with config_context(enable_metadata_routing=True):
             pipeline = imblearn.make_pipeline(detector, StandardScaler(), Recorder())
@@ -298,7 +297,7 @@ class TestResampling:
         """Its pipelines hand samplers no parameter without routing, and ignore transform_input for them with it."""
         imblearn = pytest.importorskip("imblearn.pipeline")
         X, y, X_clean, y_clean, _ = spheres()
-        steps = [("scale", StandardScaler()), ("detector", brief(NoisySetDetector)), ("model", Recorder())]
+        steps = [("scale", StandardScaler()), ("detector", flagging(NoisySetDetector)), ("model", Recorder())]
         with pytest.warns(UserWarning, match="No clean set was given"):
             imblearn.Pipeline(steps).fit(X, y, detector__X_clean=X_clean, detector__y_clean=y_clean)
         with (

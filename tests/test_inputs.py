@@ -11,8 +11,10 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import torch
+from helpers import quick_detector, skorch_net
+from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning
-from skorch import NeuralNetClassifier, NeuralNetRegressor
+from skorch import NeuralNetRegressor
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _inputs
@@ -27,19 +29,8 @@ Y = (X[:, 0] + X[:, 1] > 6).astype(int)
 X, X_CLEAN, Y, Y_CLEAN = X[:30], X[30:], Y[:30], Y[30:]
 
 
-def skorch_net(module, kind=NeuralNetClassifier, **options):
-    defaults = dict(criterion=nn.CrossEntropyLoss, lr=0.1, batch_size=-1, max_epochs=3, train_split=None, verbose=0)
-    return kind(module, **(defaults | options))
-
-
-def quick(cls=NoisySetDetector, net=None, **options):
-    if cls is CorruptionDetector:
-        options = dict(cv=None, max_iter=2, n_inits=1, n_judges=1) | options
-    return cls(net, random_state=0, **options)
-
-
 def scores(*data, net=None, cls=NoisySetDetector):
-    return quick(cls, net).fit(*data).decision_function()
+    return quick_detector(cls, net=net).fit(*data).decision_function()
 
 
 def mapped(array, folder, mode):
@@ -118,7 +109,7 @@ def test_the_form_of_rows_does_not_matter(form, default):
     rows, clean_rows = ROWS[form](X), ROWS[form](X_CLEAN)
     before = bits(rows)
     net = None if default else skorch_net(nn.Linear(3, 2))
-    detector = quick(net=net).fit(rows, Y, clean_rows, Y_CLEAN)
+    detector = quick_detector(NoisySetDetector, net=net).fit(rows, Y, clean_rows, Y_CLEAN)
     np.testing.assert_allclose(detector.decision_function(), expected_scores(default), rtol=1e-5)
     np.testing.assert_array_equal(detector.decision_function(rows), detector.decision_function())
     np.testing.assert_array_equal(detector.decision_function(X.astype(float)), detector.decision_function())
@@ -136,7 +127,7 @@ def test_memory_mapped_rows(cls, mode, tmp_path):
     """A write through a tensor over a read-only map would end the process."""
     rows = mapped(X.astype(np.float32), tmp_path, mode)
     net = skorch_net(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 2)))
-    detector = quick(cls, net).fit(rows, Y, X_CLEAN, Y_CLEAN)
+    detector = quick_detector(cls, net=net).fit(rows, Y, X_CLEAN, Y_CLEAN)
     assert np.isfinite(detector.decision_function(rows)).all()
     np.testing.assert_array_equal(rows, X)
 
@@ -166,7 +157,7 @@ def test_a_module_that_writes_to_its_input(cls, batch_size):
 
 def test_what_the_caller_changes_after_the_fit_does_not_matter():
     rows = X.astype(np.float32)
-    detector = quick().fit(rows, Y, X_CLEAN, Y_CLEAN)
+    detector = NoisySetDetector(random_state=0).fit(rows, Y, X_CLEAN, Y_CLEAN)
     rows += 1
     np.testing.assert_array_equal(detector.predict(X), detector.predict())
 
@@ -191,7 +182,7 @@ TOKEN_FORMS = ["pandas", "polars", "negative strides", "read-only", "torch torch
 def test_integers_stay_integers_for_an_embedding(form):
     expected = scores(X, Y, X_CLEAN, Y_CLEAN, net=skorch_net(Tokens))
     rows = ROWS[form](X)
-    detector = quick(net=skorch_net(Tokens)).fit(rows, Y, ROWS[form](X_CLEAN), Y_CLEAN)
+    detector = quick_detector(NoisySetDetector, net=skorch_net(Tokens)).fit(rows, Y, ROWS[form](X_CLEAN), Y_CLEAN)
     np.testing.assert_array_equal(detector.decision_function(), expected)
     np.testing.assert_array_equal(detector.decision_function(rows), expected)
     np.testing.assert_array_equal(detector.decision_function(X[:5].astype(float)), expected[:5])
@@ -203,7 +194,7 @@ def test_embeddings_in_nets_of_every_kind(cls, net):
     with torch.random.fork_rng():
         module = net if isinstance(net, nn.Module) else None
         before = copy.deepcopy(module.state_dict()) if module is not None else None
-    detector = quick(cls, net).fit(X, Y, X_CLEAN, Y_CLEAN)
+    detector = quick_detector(cls, net=net).fit(X, Y, X_CLEAN, Y_CLEAN)
     assert np.isfinite(detector.loss_).all()
     assert detector.net_.predict(X).shape == (30,)
     if module is not None:
@@ -219,7 +210,7 @@ def test_a_net_that_takes_no_integers_gets_float32():
 def test_integers_are_looked_up_exactly():
     """With a tolerance, large tokens next to each other would be the same."""
     rows = X + 10**9
-    detector = quick(net=skorch_net(nn.Linear(3, 2))).fit(rows, Y, (rows,), (Y,))
+    detector = quick_detector(NoisySetDetector, net=skorch_net(nn.Linear(3, 2))).fit(rows, Y, (rows,), (Y,))
     np.testing.assert_array_equal(detector.decision_function(rows[3:5]), detector.decision_function()[3:5])
     with pytest.warns(UserWarning, match="1 of 1 rows of X.* were not in the noisy set"):
         detector.predict(rows[:1] + np.array([[0, 0, 100]]))
@@ -237,7 +228,7 @@ def test_integers_are_looked_up_exactly():
 )
 def test_an_embedding_that_does_not_fit_is_named(rows, clean_rows, words):
     with pytest.raises(ValueError, match=words):
-        quick(net=skorch_net(Tokens)).fit(rows, Y, clean_rows, Y_CLEAN)
+        quick_detector(NoisySetDetector, net=skorch_net(Tokens)).fit(rows, Y, clean_rows, Y_CLEAN)
 
 
 # --- sparse rows ------------------------------------------------------------------------------------------------------
@@ -256,14 +247,14 @@ def sparse_data(n_rows=60, n_features=40, seed=0, density=0.1):
 def test_sparse_rows_give_what_dense_ones_give(cls, net):
     rows, y = sparse_data()
     sparse, clean = sp.csr_array(rows[:40]), sp.csc_array(rows[40:])
-    dense = quick(cls, net).fit(rows[:40], y[:40], rows[40:], y[40:])
-    detector = quick(cls, net).fit(sparse, y[:40], clean, y[40:])
+    dense = quick_detector(cls, net=net).fit(rows[:40], y[:40], rows[40:], y[40:])
+    detector = quick_detector(cls, net=net).fit(sparse, y[:40], clean, y[40:])
     np.testing.assert_allclose(detector.decision_function(), dense.decision_function(), atol=1e-4)
     np.testing.assert_allclose(detector.loss_, dense.loss_, rtol=1e-3, atol=1e-5)
     # Either set may be dense.
-    half = quick(cls, net).fit(sparse, y[:40], rows[40:], y[40:])
+    half = quick_detector(cls, net=net).fit(sparse, y[:40], rows[40:], y[40:])
     np.testing.assert_array_equal(half.loss_, detector.loss_)
-    half = quick(cls, net).fit(rows[:40], y[:40], clean, y[40:])
+    half = quick_detector(cls, net=net).fit(rows[:40], y[:40], clean, y[40:])
     np.testing.assert_array_equal(half.loss_, dense.loss_)
     for twin in (detector, half):
         for asked in (rows[3:7], sparse[3:7], sp.coo_array(rows[3:7])):
@@ -276,6 +267,8 @@ def test_sparse_rows_are_never_dense_as_a_whole(cls, monkeypatch):
     rows, y = sparse_data(100, 50)
     monkeypatch.setattr(_inputs, "_DENSE_NUMBERS", 25 * 50)
     monkeypatch.setattr("sklearn_cdgd._default_network._BLOCK", 100 * 5)
+    for name, most in {"SCALING_ROWS": 25, "FEWEST_LANDMARKS": 20, "MOST_LANDMARKS": 20, "BLOCK": 25 * 50}.items():
+        monkeypatch.setattr(f"sklearn_cdgd._kernels._{name}", most)
     sizes = []
 
     def noting(make_dense):
@@ -287,17 +280,32 @@ def test_sparse_rows_are_never_dense_as_a_whole(cls, monkeypatch):
 
     for form in (sp.csr_array, sp.csc_array, sp.coo_array):
         monkeypatch.setattr(form, "toarray", noting(form.toarray))
-    options = {"cv": 2, "max_iter": 1} if cls is CorruptionDetector else {}
-    detector = quick(cls, clean_fraction=0.1, **options).fit(sp.csr_array(rows), y)
+    options = {"cv": 5} if cls is CorruptionDetector else {}
+    detector = quick_detector(cls, net=None, clean_fraction=0.1, **options).fit(sp.csr_array(rows), y)
     detector.predict(sp.csr_array(rows[::-1]))
     assert len(sizes) > 10
     assert max(sizes) <= 25 * 50
 
 
+def test_sparse_rows_give_what_dense_ones_give_by_default():
+    rows, y = sparse_data(120)
+    detector = CorruptionDetector(random_state=0)
+    dense = clone(detector).fit(rows[:80], y[:80], rows[80:], y[80:])
+    detector.fit(sp.csr_array(rows[:80]), y[:80], sp.csc_array(rows[80:]), y[80:])
+    for name in ("alpha_", "probabilities_", "p_values_"):
+        np.testing.assert_allclose(getattr(detector, name), getattr(dense, name), atol=1e-3, err_msg=name)
+    pairs = rows[80:], 1 - y[80:]
+    of_dense, of_sparse = dense.decision_function(*pairs), detector.decision_function(sp.csr_array(rows[80:]), pairs[1])
+    np.testing.assert_allclose(of_sparse, of_dense, atol=1e-3)
+
+
 def test_sparse_regression():
     rows, _ = sparse_data()
     y = rows[:, 0] + rows[:, 1]
-    loss = [quick().fit(form(rows[:40]), y[:40], form(rows[40:]), y[40:]).loss_ for form in (np.asarray, sp.csr_array)]
+    loss = [
+        NoisySetDetector(random_state=0).fit(form(rows[:40]), y[:40], form(rows[40:]), y[40:]).loss_
+        for form in (np.asarray, sp.csr_array)
+    ]
     np.testing.assert_allclose(loss[1], loss[0], rtol=1e-2, atol=1e-4)
 
 
@@ -340,19 +348,21 @@ def test_rows_are_found(form):
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_names_are_kept_and_checked(cls, frame):
     rows = frame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]})
-    detector = quick(cls).fit(rows, Y, frame({"a": X_CLEAN[:, 0], "b": X_CLEAN[:, 1], "c": X_CLEAN[:, 2]}), Y_CLEAN)
+    detector = quick_detector(cls, net=None).fit(
+        rows, Y, frame({"a": X_CLEAN[:, 0], "b": X_CLEAN[:, 1], "c": X_CLEAN[:, 2]}), Y_CLEAN
+    )
     assert detector.feature_names_in_.tolist() == ["a", "b", "c"]
     renamed = frame({"a": X[:, 0], "z": X[:, 1], "c": X[:, 2]})
     for method in (detector.predict, detector.decision_function):
         with pytest.raises(ValueError, match=r"X: The feature names should match(.|\n)*unseen at fit time(.|\n)*z"):
             method(renamed)
     with pytest.raises(ValueError, match="X_clean: The feature names should match"):
-        quick(cls).fit(rows, Y, renamed, Y)
+        quick_detector(cls, net=None).fit(rows, Y, renamed, Y)
 
 
 @pytest.mark.parametrize("form", ["lists", "tuples", "polars", "torch torch.int64", "sparse csr", "dtype f8"])
 def test_rows_without_an_index_are_numbered_in_the_table(form):
-    table = quick().fit(ROWS[form](X), Y, ROWS[form](X_CLEAN), Y_CLEAN).to_frame()
+    table = NoisySetDetector(random_state=0).fit(ROWS[form](X), Y, ROWS[form](X_CLEAN), Y_CLEAN).to_frame()
     assert table.index.tolist() == list(range(30))
 
 
@@ -395,7 +405,7 @@ def test_the_form_of_labels_does_not_matter(form):
     make, classes = TARGETS[form]
     given, clean = make(Y), make(Y_CLEAN)
     before = bits(given)
-    detector = quick().fit(X, given, X_CLEAN, clean)
+    detector = NoisySetDetector(random_state=0).fit(X, given, X_CLEAN, clean)
     np.testing.assert_array_equal(detector.decision_function(), scores(X, Y, X_CLEAN, Y_CLEAN))
     np.testing.assert_array_equal(detector.predict(X, given), detector.predict())
     assert detector.classes_.tolist() == classes
@@ -417,16 +427,16 @@ def test_the_form_of_labels_does_not_matter(form):
 )
 def test_one_column_of_labels_warns_as_everywhere(cls, column):
     with pytest.warns(DataConversionWarning, match="A column-vector y was passed when a 1d array was expected"):
-        detector = quick(cls).fit(X, column(Y), X_CLEAN, Y_CLEAN)
+        detector = quick_detector(cls, net=None).fit(X, column(Y), X_CLEAN, Y_CLEAN)
     np.testing.assert_array_equal(detector.decision_function(), scores(X, Y, X_CLEAN, Y_CLEAN, cls=cls))
 
 
 def test_one_column_of_numbers_warns_as_everywhere():
     y = RNG.randn(30)
     with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
-        quick(net=skorch_net(nn.Linear(3, 1), kind=NeuralNetRegressor, criterion=nn.MSELoss)).fit(
-            X, y[:, None], (X,), (y,)
-        )
+        quick_detector(
+            NoisySetDetector, net=skorch_net(nn.Linear(3, 1), kind=NeuralNetRegressor, criterion=nn.MSELoss)
+        ).fit(X, y[:, None], (X,), (y,))
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -476,10 +486,10 @@ BAD_ROWS = {
 def test_rows_that_are_refused(case, net):
     make, words = BAD_ROWS[case]
     with pytest.raises((ValueError, TypeError), match=f"^X: (.|\n)*{words}"):
-        quick(net=net).fit(make(), Y, X_CLEAN, Y_CLEAN)
+        quick_detector(NoisySetDetector, net=net).fit(make(), Y, X_CLEAN, Y_CLEAN)
     if case != "nothing":
         with pytest.raises((ValueError, TypeError), match=f"^X_clean: (.|\n)*({words}|has \\d features|names)"):
-            quick(net=net).fit(X, Y, make(), Y)
+            quick_detector(NoisySetDetector, net=net).fit(X, Y, make(), Y)
 
 
 BAD_TARGETS = {
@@ -507,6 +517,6 @@ BAD_TARGETS = {
 def test_targets_that_are_refused(case):
     make, words = BAD_TARGETS[case]
     with pytest.raises((ValueError, TypeError), match=f"^y: (.|\n)*{words}"):
-        quick().fit(X, make(), X_CLEAN, Y_CLEAN)
+        NoisySetDetector(random_state=0).fit(X, make(), X_CLEAN, Y_CLEAN)
     with pytest.raises((ValueError, TypeError), match=f"^y_clean: (.|\n)*{words}"):
-        quick().fit(X, Y, X, make())
+        NoisySetDetector(random_state=0).fit(X, Y, X, make())

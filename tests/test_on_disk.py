@@ -11,7 +11,8 @@ import tempfile
 import numpy as np
 import pytest
 import torch
-from helpers import brief
+from helpers import assert_same_result, quick_detector, skorch_net
+from sklearn.base import clone
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector, _on_disk
@@ -96,7 +97,7 @@ def test_what_is_not_finite_is_found_in_any_block(spheres, filed, monkeypatch, v
         X[77, 1] = value
         given = filed(X, dtype)
     with pytest.raises(ValueError, match=r"^X: Input contains NaN, infinity or a value too large for float32\. Drop"):
-        brief().fit(given, y, X_clean, y_clean)
+        quick_detector().fit(given, y, X_clean, y_clean)
 
 
 def test_sums_that_overflow_are_no_error(filed):
@@ -115,23 +116,23 @@ def test_sums_that_overflow_are_no_error(filed):
 )
 def test_rows_that_cannot_be(X, words):
     with pytest.raises((ValueError, TypeError), match=words):
-        brief().fit(X, np.arange(9) % 2, np.zeros((2, 3)), [0, 1])
+        quick_detector().fit(X, np.arange(9) % 2, np.zeros((2, 3)), [0, 1])
 
 
 def test_an_unknown_number_of_rows():
     X = Chunks(np.zeros((9, 3)), None)
     X.shape = (np.nan, 3)
     with pytest.raises(ValueError, match=r"X: the number of rows is not known.*compute_chunk_sizes"):
-        brief().fit(X, np.arange(9) % 2, np.zeros((2, 3)), [0, 1])
+        quick_detector().fit(X, np.arange(9) % 2, np.zeros((2, 3)), [0, 1])
 
 
 @pytest.mark.parametrize("cls", [CorruptionDetector, NoisySetDetector, CleanSetDetector])
 @pytest.mark.parametrize("in_chunks", [False, True])
 def test_a_file_gives_what_the_memory_gives(spheres, filed, cls, in_chunks):
     X, *rest, _ = spheres()
-    expected = brief(cls).fit(X, *rest)
+    expected = quick_detector(cls).fit(X, *rest)
     given = Chunks(X, ((50, 70), (3,))) if in_chunks else filed(X)
-    detector = brief(cls).fit(given, *rest)
+    detector = quick_detector(cls).fit(given, *rest)
     for name in RESULTS:
         if hasattr(expected, name):
             np.testing.assert_array_equal(getattr(detector, name), getattr(expected, name))
@@ -147,11 +148,27 @@ def test_a_file_gives_what_the_memory_gives(spheres, filed, cls, in_chunks):
 @pytest.mark.parametrize("options", [{"shard_size": 60}, {"n_jobs": 2}, {"cv": 2, "clean_cv": 2}], ids=str)
 def test_with_shards_workers_and_judges(spheres, filed, options):
     X, *rest, _ = spheres()
-    expected, found = (brief(**options).fit(rows, *rest) for rows in (X, filed(X)))
+    expected, found = (quick_detector(**options).fit(rows, *rest) for rows in (X, filed(X)))
     for name in RESULTS:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
+@pytest.mark.parametrize("options", [{}, {"shard_size": 60}, {"n_jobs": 2}, {"clean_cv": None}, {"cv": None}], ids=str)
+def test_the_default_on_a_file_is_the_default_in_memory(spheres, filed, options):
+    X, y, X_clean, y_clean, _ = spheres()
+    detector = CorruptionDetector(max_iter=3, random_state=0, **options)
+    expected, found = (clone(detector).fit(rows, y, X_clean, y_clean) for rows in (X, filed(X)))
+    assert_same_result(found, expected)
+    assert is_on_disk(found._X)
+    np.testing.assert_array_equal(found.predict(), expected.predict())
+    of_file, of_memory = (
+        found.decision_function(filed(X_clean, name="new"), y_clean),
+        expected.decision_function(X_clean, y_clean),
+    )
+    np.testing.assert_array_equal(of_file, of_memory)
+
+
+@pytest.mark.slow
 def test_never_all_rows_at_once(spheres, filed, monkeypatch):
     """With shards and batches no more rows are taken from the file than a shard has."""
     X, *rest, _ = spheres(n_noisy=200)
@@ -167,9 +184,9 @@ def test_never_all_rows_at_once(spheres, filed, monkeypatch):
                 most.append(len(part))
             return part
 
-    net = brief().net.set_params(batch_size=20)
+    net = skorch_net(batch_size=20)
     given = filed(X).view(Watched)
-    brief(net=net, shard_size=50, cv=2, clean_cv=2).fit(given, *rest)
+    quick_detector(net=net, shard_size=50, cv=2, clean_cv=2).fit(given, *rest)
     assert 0 < max(most) <= 50
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 
-from sklearn_cdgd._outer import OuterState, learn_alpha
+from sklearn_cdgd._outer import OuterState, adam_step, learn_alpha
 
 TARGET = torch.tensor([[-0.5, 0.2, 0.7, 1.5]], dtype=torch.float64)
+PER_ROW = ("alpha", "mean", "first", "second", "count", "kept")
 OPTIONS = {"lr": 0.05, "max_iter": 300, "patience": 1000}
 
 
@@ -114,7 +118,8 @@ class TestResume:
             assert resumed.values == whole.values
             assert resumed.held_out == whole.held_out == tuple(range(40))
             assert resumed.lrs == whole.lrs
-            for name in ("alpha", "mean", "first", "second", "count"):
+            assert resumed.scales == whole.scales
+            for name in PER_ROW:
                 assert torch.equal(getattr(resumed, name), getattr(whole, name)), name
         assert whole.lr_scale < 1
 
@@ -155,8 +160,179 @@ class TestResume:
         both = learn_alpha(objective([2, 3, 0, 4]), moved, max_iter=20, **options)
         stayed = learn_alpha(objective([0, 1, 2]), first, max_iter=20, **options)
         came = learn_alpha(lambda a, k: (0.0, grads[10 + k : 11 + k, [3, 4]], 0.0), start(2), max_iter=10, **options)
-        for name in ("alpha", "mean", "first", "second", "count"):
+        for name in ("alpha", "mean", "first", "second", "count"):  # what is kept is decided by all rows together
             together = getattr(both, name)
             assert torch.equal(together[:, [2, 0]], getattr(stayed, name)[:, [0, 2]])
             assert torch.equal(together[:, [1, 3]], getattr(came, name))
         assert both.n_steps == 20
+
+
+def telling(*held_out):
+    """Return the quadratic with these held-out losses at its steps; the last ones from then on."""
+
+    def objective(alpha, step):
+        value, grad, _ = quadratic(alpha, step)
+        return value, grad, torch.tensor(held_out[min(step, len(held_out) - 1)], dtype=torch.float64)
+
+    return objective
+
+
+class TestEarlyStopping:
+    """A loop ends so many outer steps after the last progress on held-out rows, and keeps what it had there."""
+
+    @pytest.mark.parametrize("max_wait", [1, 3])
+    def test_the_loop_ends_after_so_many_steps_without_progress(self, max_wait):
+        state = learn_alpha(telling([3.0], [2.0], [1.0], [1.0]), start(), max_wait=max_wait, **OPTIONS)
+        # Two steps lead to the best alpha; it is told to be no worse than what follows.
+        assert state.kept_step == 2
+        assert state.kept_losses == (1.0,)
+        assert state.n_steps == 2 + max_wait + 1
+
+    def test_what_is_kept_is_the_mean_up_to_there(self):
+        means = [start().mean]
+        options = OPTIONS | {"max_wait": 2, "on_step": lambda state: means.append(state.mean)}
+        state = learn_alpha(telling([3.0], [2.0], [1.0], [1.0]), start(), **options)
+        assert torch.equal(state.kept, means[2])
+        assert not torch.equal(state.kept, state.mean)
+
+    def test_without_progress_the_start_is_kept(self):
+        state = learn_alpha(telling([1.0], [2.0]), start(), max_wait=2, **OPTIONS)
+        assert (state.kept_step, state.n_steps) == (0, 3)
+        assert torch.equal(state.kept, start().alpha)
+
+    def test_steps_are_limited_all_the_same(self):
+        falling = telling(*([float(-n)] for n in range(100)))
+        state = learn_alpha(falling, start(), **OPTIONS | {"max_wait": 2, "max_iter": 7})
+        assert (state.n_steps, state.kept_step) == (7, 6)
+
+    def test_without_a_limit_all_steps_are_taken_and_the_best_is_kept(self):
+        state = learn_alpha(telling([2.0], [1.0], [1.5]), start(), **OPTIONS | {"max_iter": 20})
+        assert (state.n_steps, state.kept_step) == (20, 1)
+
+    @pytest.mark.parametrize(("n_errors", "is_progress"), [(0.9, False), (1.1, True)])
+    def test_less_than_a_standard_error_is_no_progress(self, n_errors, is_progress):
+        """Of the paired difference: what both find hard does not count."""
+        generator = torch.Generator().manual_seed(0)
+        hard, gain = 10 * torch.rand(50, generator=generator), torch.randn(50, generator=generator)
+        gain = (gain - gain.mean()) / gain.std(unbiased=False) + n_errors / math.sqrt(50)
+        state = learn_alpha(telling(hard.tolist(), (hard - gain).tolist()), start(), **OPTIONS | {"max_iter": 2})
+        assert (state.kept_step == 1) == is_progress
+
+    def test_small_gains_add_up(self):
+        """Losses are compared with those that were kept, not with the last ones."""
+        generator = torch.Generator().manual_seed(0)
+        spread = torch.randn(50, generator=generator).double()
+        spread = (spread - spread.mean()) / spread.std(unbiased=False)
+        # Each step gains less than a standard error of 0.14 on the one before, two gain more.
+        steps = [(-0.1 * n + (-1) ** n * spread / 2).tolist() for n in range(3)]
+        steps[2] = (torch.tensor(steps[0]) - 0.2 + spread).tolist()
+        state = learn_alpha(telling(*steps), start(), **OPTIONS | {"max_iter": 3})
+        assert state.kept_step == 2
+
+    def test_where_nothing_is_held_out_all_steps_are_taken(self):
+        means = [start().mean]
+        options = OPTIONS | {"max_wait": 2, "max_iter": 9, "on_step": lambda state: means.append(state.mean)}
+        state = learn_alpha(telling([math.nan]), start(), **options)
+        assert state.n_steps == 9
+        assert torch.equal(state.kept, means[state.kept_step])
+        assert state.kept_step == 8
+
+    def test_is_done(self):
+        state = replace(start(), values=(1.0,) * 6, kept_step=3)
+        assert state.is_done(max_iter=6)
+        assert not state.is_done(max_iter=7)
+        assert state.is_done(max_iter=7, max_wait=2)
+        assert not state.is_done(max_iter=7, max_wait=3)
+
+    @staticmethod
+    def fluctuating(alpha, step):
+        value, grad, _ = quadratic(alpha, step)
+        generator = torch.Generator().manual_seed(step)
+        losses = 1 / (1 + min(step, 12)) + 0.02 * torch.randn(30, generator=generator, dtype=torch.float64)
+        return value, grad, losses
+
+    def test_taken_up_again_it_ends_where_an_uninterrupted_one_does(self):
+        options = OPTIONS | {"max_iter": 60, "max_wait": 5}
+        whole = learn_alpha(self.fluctuating, start(), **options)
+        assert 0 < whole.kept_step < whole.n_steps < 60
+        for n_first in (1, whole.kept_step, whole.n_steps - 1):
+
+            def interrupted(alpha, step, n_first=n_first):
+                if step == n_first:
+                    raise KeyboardInterrupt
+                return self.fluctuating(alpha, step)
+
+            state = learn_alpha(interrupted, start(), **options)
+            assert state.interrupted
+            assert not state.is_done(60, 5)
+            resumed = learn_alpha(self.fluctuating, state.map(torch.clone), **options)
+            for name in ("values", "held_out", "kept_losses", "kept_step", "scales", "interrupted"):
+                assert getattr(resumed, name) == getattr(whole, name), name
+            for name in PER_ROW:
+                assert torch.equal(getattr(resumed, name), getattr(whole, name)), name
+
+    def test_a_loop_that_is_done_takes_no_further_step(self):
+        options = OPTIONS | {"max_wait": 2}
+        state = learn_alpha(telling([1.0]), start(), **options)
+
+        def refuse(alpha, step):
+            raise AssertionError("there is no step left")
+
+        assert learn_alpha(refuse, state, **options).n_steps == state.n_steps
+
+
+class TestAdamStep:
+    """A step of single rows, as those take it that come later."""
+
+    OPTIONS = {"lr": 0.05, "eps": 0.7}
+
+    @pytest.fixture
+    def rows(self):
+        """Return alpha, moments, count and gradient of three folds of five rows."""
+        generator = torch.Generator().manual_seed(0)
+        alpha, first, second, grad = torch.randn(4, 3, 5, generator=generator, dtype=torch.float64)
+        return 0.4 + 0.2 * alpha.sigmoid(), 0.1 * first, second**2, torch.full_like(alpha, 4.0), grad
+
+    def test_a_scale_that_is_given_is_used(self, rows):
+        """Each row moves as in a set where the mean second moment is that of the given scale: all by hand."""
+        alpha, first, second, count, grad = rows
+        scale = torch.tensor([[0.1], [1.0], [10.0]], dtype=torch.float64)
+        new_alpha, new_first, new_second, returned = adam_step(*rows, scale=scale, **self.OPTIONS)
+        assert torch.equal(returned, scale)
+        torch.testing.assert_close(new_first, 0.9 * first + 0.1 * grad)
+        torch.testing.assert_close(new_second, 0.999 * second + 0.001 * grad**2)
+        mean, square = new_first / (1 - 0.9**4), new_second / (1 - 0.999**4)
+        torch.testing.assert_close(new_alpha, (alpha - 0.05 * mean / (square.sqrt() + 0.7 * scale)).clamp(0, 1))
+
+    def test_without_one_it_is_that_of_the_rows(self, rows):
+        *_, scale = found = adam_step(*rows, **self.OPTIONS)
+        again = adam_step(*rows, scale=scale, **self.OPTIONS)
+        for one, other in zip(found, again, strict=True):
+            assert torch.equal(one, other)
+        torch.testing.assert_close(scale[:, 0], (found[2] / (1 - 0.999**4)).mean(dim=1).sqrt())
+
+    def test_some_rows_with_the_scale_of_all_move_as_all_do(self, rows):
+        alpha, *_, scale = adam_step(*rows, **self.OPTIONS)
+        some = adam_step(*(of[:, [1, 3]] for of in rows), scale=scale, **self.OPTIONS)
+        assert torch.equal(some[0], alpha[:, [1, 3]])
+        of_their_own = adam_step(*(of[:, [1, 3]] for of in rows), **self.OPTIONS)
+        assert not torch.equal(of_their_own[0], some[0])
+
+    def test_the_loop_notes_its_scales(self):
+        """A pair that comes later and has the gradients of a row takes the way of that row."""
+        options = OPTIONS | {"eps": 1.0, "max_iter": 12}
+        state = learn_alpha(quadratic, start(), **options)
+        alpha, first, second = torch.ones(1, 1).double(), torch.zeros(1, 1).double(), torch.zeros(1, 1).double()
+        for n, (lr, scale) in enumerate(zip(state.lrs, state.scales, strict=True), start=1):
+            grad = 2 * (alpha - TARGET[:, [1]])
+            alpha, first, second, _ = adam_step(
+                alpha,
+                first,
+                second,
+                torch.full_like(alpha, n),
+                grad,
+                lr=lr,
+                eps=1.0,
+                scale=torch.tensor([scale], dtype=torch.float64),
+            )
+        torch.testing.assert_close(alpha, state.alpha[:, [1]])

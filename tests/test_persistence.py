@@ -10,6 +10,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from helpers import closed_form_detector, quick_detector, skorch_net
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from skorch import NeuralNetClassifier
@@ -35,11 +36,6 @@ def lazy():
     return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(2))
 
 
-def skorch_net(module, **options):
-    defaults = dict(criterion=nn.CrossEntropyLoss, lr=0.1, batch_size=-1, max_epochs=3, verbose=0)
-    return NeuralNetClassifier(module, **(defaults | options))
-
-
 NETS = {
     "skorch class": lambda: skorch_net(Mlp, module__n_hidden=6),
     "skorch instance": lambda: skorch_net(Mlp()),
@@ -51,12 +47,6 @@ NETS = {
     "lazy instance": lazy,
 }
 pytestmark = pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
-
-
-def quick(cls=CorruptionDetector, **options):
-    if cls is CorruptionDetector:
-        options = {"max_iter": 2, "cv": None} | options
-    return cls(random_state=0, **options)
 
 
 def through_pickle(detector, folder):
@@ -101,9 +91,9 @@ def assert_same(twin, detector, X):
 def test_every_kind_of_net(kind, arrays, tmp_path):
     with torch.random.fork_rng():
         net = NETS[kind]()
-    # A plain module would be trained for as many epochs as the default network.
+    # A plain module is trained for as many epochs as the default network.
     cls = CorruptionDetector if "skorch" in kind else CleanSetDetector
-    detector = quick(cls, net=net)
+    detector = quick_detector(cls, net=net)
     for unfitted in (*(way(detector, tmp_path) for way in WAYS), clone(detector)):
         assert type(unfitted) is cls
         assert unfitted.get_params(deep=False).keys() == detector.get_params(deep=False).keys()
@@ -117,11 +107,32 @@ def test_every_kind_of_net(kind, arrays, tmp_path):
 
 
 @pytest.mark.parametrize("cls", DETECTORS)
-def test_default_network(cls, arrays, tmp_path):
-    detector = quick(cls, **({"max_iter": 1} if cls is CorruptionDetector else {})).fit(*arrays)
+def test_default(cls, arrays, tmp_path):
+    X, _, X_clean, y_clean = arrays
+    new = (X_clean, 1 - y_clean), (X + 0.01, arrays[1])
+    detector = cls(random_state=0).fit(*arrays)
+    twins = [way(detector, tmp_path) for way in WAYS]
+    for twin in twins:
+        assert_same(twin, detector, X)
+        for pairs in new:
+            np.testing.assert_array_equal(twin.decision_function(*pairs), detector.decision_function(*pairs))
+            np.testing.assert_array_equal(twin.predict(*pairs), detector.predict(*pairs))
+    unfitted = clone(detector)
+    assert unfitted.get_params() == detector.get_params()
+    assert vars(unfitted).keys() == detector.get_params().keys()
+    assert_same(unfitted.fit(*arrays), detector, X)
+
+
+@pytest.mark.parametrize("options", [{"cv": None}, {"clean_cv": None}, {"shard_size": 20}], ids=str)
+def test_closed_form_of_every_kind(options, arrays, tmp_path):
+    """What new pairs are judged by differs; all of it travels."""
+    detector = closed_form_detector(**options).fit(*arrays)
+    new_pairs = arrays[2], 1 - arrays[3]
     for way in WAYS:
-        assert_same(way(detector, tmp_path), detector, arrays[0])
-    assert clone(detector).get_params() == detector.get_params()
+        twin = way(detector, tmp_path)
+        assert_same(twin, detector, arrays[0])
+        np.testing.assert_array_equal(twin.decision_function(*new_pairs), detector.decision_function(*new_pairs))
+        np.testing.assert_array_equal(twin.predict(*new_pairs), detector.predict(*new_pairs))
 
 
 def test_clone_shares_nothing_with_the_lazy_module():
@@ -135,22 +146,26 @@ def test_clone_shares_nothing_with_the_lazy_module():
             assert not {id(t) for t in theirs.parameters()} & {id(t) for t in module.parameters()}
             if theirs is not twin.net:
                 assert twin.net.callbacks == [("a", None)]
-                assert twin.net.lr == 0.1
+                assert twin.net.lr == 0.3
 
 
+@pytest.mark.parametrize("make", [quick_detector, closed_form_detector], ids=["network", "closed form"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fit_goes_on_after_the_round_trip(way, arrays, tmp_path):
-    options = dict(net=skorch_net(Mlp), warm_start=True)
-    whole = quick(max_iter=4, **options).fit(*arrays)
-    detector = way(quick(max_iter=2, **options).fit(*arrays), tmp_path)
+def test_a_fit_goes_on_after_the_round_trip(way, make, arrays, tmp_path):
+    whole = make(max_iter=4, warm_start=True).fit(*arrays)
+    detector = way(make(max_iter=2, warm_start=True).fit(*arrays), tmp_path)
+    assert detector.n_iter_ == 2
     assert_same(detector.set_params(max_iter=4).fit(*arrays), whole, arrays[0])
+    new_pairs = arrays[2], 1 - arrays[3]  # networks: their snapshots come in another order, and sums round
+    expected = whole.decision_function(*new_pairs)
+    np.testing.assert_allclose(detector.decision_function(*new_pairs), expected, rtol=1e-6)
 
 
 def test_an_interrupted_fit_keeps_its_mark(arrays, tmp_path, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    detector = quick(net=skorch_net(Mlp), warm_start=True).fit(*arrays)
+    detector = quick_detector(net=skorch_net(Mlp), warm_start=True).fit(*arrays)
     monkeypatch.setattr("sklearn_cdgd._trainer.hypergradient", interrupt)
     with pytest.warns(ConvergenceWarning, match="interrupted after 2 of 5"):
         detector.set_params(max_iter=5).fit(*arrays)
@@ -187,7 +202,7 @@ def tensors_in(value, leave_out=()):
 def test_only_the_fitted_net_holds_tensors(cls, kind, arrays):
     """And what skorch does not move to another device is no part of what was trained."""
     with torch.random.fork_rng():
-        detector = quick(cls, net=NETS[kind]()).fit(*arrays)
+        detector = quick_detector(cls, net=NETS[kind]()).fit(*arrays)
     assert tensors_in(vars(detector), leave_out=[detector.net, detector.net_]) == []
     state = detector.net_.__getstate__()
     of_skorch = state.pop("__cuda_dependent_attributes__")
@@ -199,7 +214,7 @@ def test_only_the_fitted_net_holds_tensors(cls, kind, arrays):
 def test_a_fit_on_a_gpu_loads_where_there_is_none(arrays, monkeypatch):
     """The fit is moved to a GPU that is not there: only what is pickled is told so."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    detector = quick(net=skorch_net(Mlp)).fit(*arrays)
+    detector = quick_detector(net=skorch_net(Mlp)).fit(*arrays)
     for net in (detector.net, detector.net_):
         net.device = "cuda"
     pickled = pickle.dumps(detector)
@@ -217,7 +232,7 @@ def test_a_fit_on_a_gpu_loads_where_there_is_none(arrays, monkeypatch):
 )
 def test_a_fit_on_a_gpu_is_loaded_elsewhere(kind, arrays, monkeypatch):
     with torch.random.fork_rng():
-        detector = quick(net=NETS[kind]().set_params(device="cuda")).fit(*arrays)
+        detector = quick_detector(net=NETS[kind]().set_params(device="cuda")).fit(*arrays)
     pickled = pickle.dumps(detector)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.warns(DeviceWarning, match="cuda|CUDA"):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers import skorch_net
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits, load_wine
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -15,7 +14,6 @@ from sklearn.metrics import average_precision_score, f1_score
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from skorch import NeuralNetClassifier
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
@@ -24,10 +22,6 @@ from sklearn_cdgd.datasets import corrupt_features, flip_labels
 RATE = 0.3
 # Flagging every row finds all errors with a precision of RATE.
 FLOOR = 2 * RATE / (1 + RATE)
-
-
-def quick(net=None, **options):
-    return CorruptionDetector(net, **(dict(max_iter=4, n_inits=1, cv=3, n_judges=1, random_state=0) | options))
 
 
 def split(X, y, n_clean, seed):
@@ -43,11 +37,6 @@ def check_found(is_corrupted, detector):
     print(f"F1 {f1:.3f}, average precision of alpha {ap:.3f}; flagging all rows: {FLOOR:.3f}, {RATE:.3f}")
     assert f1 > FLOOR + 0.2
     assert ap > RATE + 0.2
-
-
-def skorch_net(module, **options):
-    defaults = dict(criterion=nn.CrossEntropyLoss, batch_size=64, max_epochs=10, train_split=None, verbose=0)
-    return NeuralNetClassifier(module, **(defaults | options))
 
 
 class LastState(nn.Module):
@@ -71,20 +60,24 @@ def token_sequences(n_rows, seed):
     return (rng.randint(10, size=(n_rows, 1)) + steps.cumsum(axis=1)) % 10, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_lstm_on_token_sequences(seed):
     X, y, X_clean, y_clean, is_corrupted = split(*token_sequences(400, seed), 100, seed)
-    detector = quick(skorch_net(LastState, optimizer=torch.optim.Adam, lr=0.03))
+    net = skorch_net(LastState, optimizer=torch.optim.Adam, lr=0.03, batch_size=64, max_epochs=10)
+    detector = CorruptionDetector(net, max_iter=4, cv=3, random_state=0)
     check_found(is_corrupted, detector.fit(X, y, X_clean, y_clean))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_convolution_on_images(seed):
     images, y = load_digits(return_X_y=True)
     images = images[:500].reshape(-1, 1, 8, 8) / 16
     X, y, X_clean, y_clean, is_corrupted = split(images, y[:500], 100, seed)
     module = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 10))
-    detector = quick(skorch_net(module, lr=0.2, optimizer__momentum=0.9, max_epochs=15))
+    net = skorch_net(module, lr=0.2, optimizer__momentum=0.9, batch_size=64, max_epochs=15)
+    detector = CorruptionDetector(net, max_iter=4, cv=3, random_state=0)
     check_found(is_corrupted, detector.fit(X, y, X_clean, y_clean))
 
 
@@ -105,7 +98,7 @@ def reviews(n_rows, seed):
 def test_text_in_a_pipeline(seed):
     texts, y, clean_texts, y_clean, is_corrupted = split(*reviews(400, seed), 80, seed)
     words = TfidfVectorizer().fit(texts)
-    pipeline = make_pipeline(words, quick(max_iter=6))
+    pipeline = make_pipeline(words, CorruptionDetector(random_state=seed))
     clean = {"corruptiondetector__X_clean": words.transform(clean_texts), "corruptiondetector__y_clean": y_clean}
     pipeline.fit(texts, y, **clean)
     check_found(is_corrupted, pipeline[-1])
@@ -122,7 +115,7 @@ def test_table_of_mixed_types_in_a_pipeline(seed):
     columns = make_column_transformer(
         (StandardScaler(), ["alcohol", "flavanoids", "color_intensity"]), (OneHotEncoder(), ["hue", "proline"])
     ).fit(table)
-    pipeline = make_pipeline(columns, quick(max_iter=3))
+    pipeline = make_pipeline(columns, CorruptionDetector(random_state=seed))
     # The transformer is fitted again in the pipeline, on the noisy rows: the clean rows must be scaled as they are.
     clean = {"corruptiondetector__X_clean": columns.fit(X).transform(X_clean), "corruptiondetector__y_clean": y_clean}
     pipeline.fit(X, y, **clean)
@@ -137,9 +130,8 @@ def test_wrong_features_with_right_labels(seed):
     X_noisy, is_corrupted = corrupt_features(X, RATE, random_state=seed)
     ap = {}
     for cls in (CorruptionDetector, NoisySetDetector, CleanSetDetector):
-        detector = (functools.partial(quick, n_judges=2, witnesses="networks") if cls is CorruptionDetector else cls)(
-            random_state=seed
-        ).fit(X_noisy, y, X_clean, y_clean)
+        options = {"witnesses": "networks"} if cls is CorruptionDetector else {}
+        detector = cls(random_state=seed, **options).fit(X_noisy, y, X_clean, y_clean)
         ap[cls.__name__] = average_precision_score(is_corrupted, detector.loss_)
     print(ap)
     assert ap["CorruptionDetector"] > max(ap["NoisySetDetector"], ap["CleanSetDetector"])

@@ -35,13 +35,13 @@ def no_window():
 
 @pytest.fixture(scope="module")
 def fitted():
-    """Return a detector of two outer steps, and its noisy set with the truth."""
+    """Return a detector, and its noisy set with the truth."""
     rng = np.random.RandomState(0)
     X = rng.standard_normal((60, 2))
     y = (X[:, 0] > 0).astype(int)
     is_corrupted = rng.random_sample(40) < 0.3
     y_noisy = np.where(is_corrupted, 1 - y[:40], y[:40])
-    detector = CorruptionDetector(max_iter=2, n_inits=1, cv=2, n_judges=1, random_state=0)
+    detector = CorruptionDetector(random_state=0)
     return detector.fit(X[:40], y_noisy, X[40:], y[40:]), X[:40], y_noisy, is_corrupted
 
 
@@ -213,7 +213,7 @@ def test_review_sheet_shows_what_the_review_table_says(fitted):
 def test_review_sheet_of_targets(fitted):
     _, X, _, _ = fitted
     y = X.sum(axis=1)
-    detector = CorruptionDetector(max_iter=1, n_inits=1, cv=2, n_judges=1, random_state=0).fit(X, y, X[:10], y[:10])
+    detector = CorruptionDetector(random_state=0).fit(X, y, X[:10], y[:10])
     sheet = ReviewSheetDisplay.from_estimator(detector, X, y, n_images=1, image_shape=(2, 1))
     row = sheet.rows[0]
     assert sheet.axes_[0].get_title() == f"{y[row]:.3g}, rather {detector.predictions_[row]:.3g}"
@@ -240,14 +240,14 @@ def test_review_sheet_takes_images_of_every_layout(shape, image_shape, drawn_as)
 
 def test_loss_curve_counts_from_one(fitted):
     display = OuterLossDisplay.from_estimator(fitted[0])
-    assert display.line_.get_xdata().tolist() == [1, 2]
+    assert display.line_.get_xdata().tolist() == list(range(1, fitted[0].n_iter_ + 1))
     np.testing.assert_array_equal(display.line_.get_ydata(), fitted[0].clean_loss_curve_)
     assert display.ax_.get_xlabel() == "outer step"
 
 
 def test_loss_curve_shows_the_held_out_rows_too(fitted):
     display = OuterLossDisplay.from_estimator(fitted[0])
-    assert display.validation_line_.get_xdata().tolist() == [1, 2]
+    assert display.validation_line_.get_xdata().tolist() == list(range(1, fitted[0].n_iter_ + 1))
     np.testing.assert_array_equal(display.validation_line_.get_ydata(), fitted[0].validation_loss_curve_)
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert labels == ["clean loss, during the training", "held-out clean rows, at its end"]

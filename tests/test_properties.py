@@ -9,9 +9,9 @@ import pandas as pd
 import polars as pl
 import scipy.sparse as sp
 import torch
+from helpers import closed_form_detector, quick_detector, skorch_net
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from skorch import NeuralNetClassifier
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, DivergenceError, NoisySetDetector
@@ -140,10 +140,7 @@ class Flat(nn.Module):
         return self.linear(X.flatten(1))
 
 
-NET = NeuralNetClassifier(
-    Flat, criterion=nn.CrossEntropyLoss, lr=0.01, max_epochs=2, batch_size=20, train_split=None, verbose=0
-)
-
+NET = skorch_net(Flat, lr=0.01, max_epochs=2, batch_size=20)
 
 ABOUT_ARGUMENTS = (
     *("X: ", "y: ", "X_clean: ", "y_clean: ", "X and y ", "X_clean and y_clean ", "X_clean has ", "y_clean has "),
@@ -184,13 +181,19 @@ def check(detector, arguments):
 @settings(quickly, max_examples=50)
 @given(problems())
 def test_corruption_detector(arguments):
-    check(CorruptionDetector(NET, cv=None, max_iter=2, n_inits=1, n_judges=1, random_state=0), arguments)
+    check(quick_detector(net=NET), arguments)
 
 
-@settings(quickly, max_examples=12)
+@settings(quickly, max_examples=60)
 @given(problems())
-def test_corruption_detector_with_the_default_network(arguments):
-    check(CorruptionDetector(cv=None, max_iter=1, n_inits=1, n_judges=1, random_state=0), arguments)
+def test_corruption_detector_in_closed_form(arguments):
+    check(closed_form_detector(), arguments)
+
+
+@settings(quickly, max_examples=8)
+@given(problems())
+def test_corruption_detector_by_default(arguments):
+    check(CorruptionDetector(random_state=0), arguments)
 
 
 @settings(quickly, max_examples=80)

@@ -12,8 +12,8 @@ from skorch import NeuralNet, NeuralNetRegressor
 from torch import nn
 
 from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
-from sklearn_cdgd._posterior import OutOfFold
 from sklearn_cdgd._regression import Regression
+from sklearn_cdgd._stacking import OutOfFold
 from sklearn_cdgd.datasets import corrupt_targets
 
 DETECTORS = [CorruptionDetector, NoisySetDetector, CleanSetDetector]

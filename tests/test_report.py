@@ -7,20 +7,27 @@ import math
 import numpy as np
 import pytest
 
-from sklearn_cdgd._posterior import NEIGHBORS, TREES, StackedEnsemble
 from sklearn_cdgd._report import as_good_as, expected_quality, report_of
+from sklearn_cdgd._stacking import NEIGHBORS, TREES, StackedEnsemble
 
 EARLY, LATE = "a third", "all of it"
 AS_THEY_ARE, CLEAN_ALONE = "all rows as they are", "clean rows alone"
-HURTS_NOT = "All rows as they are cannot be told from the best network: the noise may hardly hurt it."
-NETWORKS_HAVE_LITTLE = "Networks have less than half of the say: another net, or a longer training, may do better."
-ADDS_LITTLE = "Clean rows alone cannot be told from the best network: the noisy rows may add little."
+HURTS_NOT = "All rows as they are do as well as the best model: the noise may hardly hurt it."
+NETWORKS_HAVE_LITTLE = "Networks have less than half of the weight: another net, or a longer training, may do better."
+ADDS_LITTLE = "Clean rows alone do as well as the best model: the noisy rows may add little."
 
 
-def panel_of(held_out: dict, shares=None) -> StackedEnsemble:
-    """Return a panel of the kinds and parts that are the keys, with their losses of clean rows."""
+def panel_of(held_out: dict, weights=None) -> StackedEnsemble:
+    """Return an ensemble of the kinds and parts that are the keys, with their losses of clean rows."""
     losses = np.array(list(held_out.values()), dtype=float)
-    return StackedEnsemble(tuple(held_out), [], losses, np.full(len(losses), 1 / len(losses)) if shares is None else shares, None)
+    return StackedEnsemble(
+        names=tuple(held_out),
+        clean_losses=losses,
+        weights=np.full(len(losses), 1 / len(losses)) if weights is None else weights,
+        inverse_temperatures=np.ones(len(losses)),
+        inverse_temperature=1.0,
+        ensemble=None,
+    )
 
 
 PANEL = panel_of({("weighted", LATE): [0.1, 0.1, 0.1], (AS_THEY_ARE, LATE): [0.5, 0.6, 0.5]})
@@ -91,9 +98,22 @@ class TestAsGoodAs:
         others = {(f"{TREES}, rows weighted by alpha", LATE): [0.0, 0.1], (NEIGHBORS, LATE): [0.1, 0.1]}
         assert as_good_as(panel_of(held_out | others), AS_THEY_ARE)
 
+    def test_kernel_machines_are_compared_with_kernel_machines(self):
+        """A kind is a kernel and a weighting; a forest with the same weighting is another matter."""
+        held_out = {("a kernel, rows weighted by alpha", LATE): [0.3, 0.4], (f"a kernel, {AS_THEY_ARE}", LATE): [3, 4]}
+        others = {(f"{TREES}, {AS_THEY_ARE}", LATE): [0.0, 0.1]}
+        assert not as_good_as(panel_of(held_out | others), AS_THEY_ARE)
+        held_out[f"another kernel, {AS_THEY_ARE}", LATE] = [0.3, 0.4]
+        assert as_good_as(panel_of(held_out | others), AS_THEY_ARE)
+
     def test_networks_are_taken_where_their_training_was_best(self):
         held_out = {("weighted", EARLY): [0.3, 0.4], (AS_THEY_ARE, EARLY): [0.3, 0.4], (AS_THEY_ARE, LATE): [3.0, 4.0]}
         assert as_good_as(panel_of(held_out), AS_THEY_ARE)
+
+
+def test_kernel_machines_get_no_advice_about_networks():
+    panel = panel_of({("a kernel, weighted", LATE): [0.1, 0.2], (TREES, LATE): [0.1, 0.2]}, np.array([0.2, 0.8]))
+    assert not any("another net" in line for line in advice(panel=panel))
 
 
 class TestWords:
@@ -146,12 +166,20 @@ class TestWords:
         """With the loss where its training was best, and all of its say."""
         held_out = {("weighted", EARLY): [0.25, 0.75], ("weighted", LATE): [2, 2], (CLEAN_ALONE, LATE): [1, 3]}
         lines = report(panel=panel_of(held_out, np.array([0.5, 0.25, 0.25]))).splitlines()
-        start = lines.index("Witnesses: mean loss on clean rows that they did not see, share of the say")
+        start = lines.index("Members: mean loss on held-out clean rows, weight")
         assert [line.split() for line in lines[start + 1 : start + 4]] == [
             ["weighted", "0.500", "75%"],
             [*CLEAN_ALONE.split(), "2.000", "25%"],
             [],
         ]
+
+    def test_the_best_threshold_of_alpha(self):
+        """By hand: flagging the three rows with the least alpha, of which two are wrong for sure and one by half."""
+        right = np.array([0.0, 0.0, 0.5] + [1.0] * 7)
+        alpha = np.array([0.1, 0.3, 0.6] + [0.9] * 7)
+        text = report(rightness=right, alpha=alpha, flags=alpha < 0.5)
+        assert "  threshold=0.75 has the best expected F1, and flags 3 rows." in text
+        assert "threshold=" not in report()
 
     def test_without_folds_it_says_what_it_cannot_say(self):
         nothing = dict.fromkeys(["rightness", "flag_frequency", "transition", "panel"])

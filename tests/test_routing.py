@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import brief
+from helpers import assert_same_result, closed_form_detector, quick_detector
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, f1_score
-from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
@@ -56,30 +56,30 @@ class TestFit:
 
     def test_detector_alone(self, data, routing):
         X, y, X_clean, y_clean, _ = data
-        expected = brief(NoisySetDetector).fit(X, y, X_clean, y_clean).loss_
+        expected = quick_detector(NoisySetDetector).fit(X, y, X_clean, y_clean).loss_
         for clean in ({"X_clean": X_clean, "y_clean": y_clean}, {"X_clean": (X_clean,), "y_clean": (y_clean,)}):
-            np.testing.assert_array_equal(brief(NoisySetDetector).fit(X, y, **clean).loss_, expected)
+            np.testing.assert_array_equal(quick_detector(NoisySetDetector).fit(X, y, **clean).loss_, expected)
 
     def test_pipeline_without_routing_warns(self, data):
         X, y, X_clean, y_clean, _ = data
         with pytest.warns(UserWarning, match=f"3 of 3 {FAR}"):
-            pipeline(brief(NoisySetDetector), StandardScaler()).fit(
+            pipeline(quick_detector(NoisySetDetector), StandardScaler()).fit(
                 X, y, detector__X_clean=X_clean, detector__y_clean=y_clean
             )
 
     def test_pipeline_without_routing_takes_a_transformed_clean_set(self, data):
         X, y, X_clean, y_clean, _ = data
-        fitted = pipeline(brief(NoisySetDetector), StandardScaler()).fit(
+        fitted = pipeline(quick_detector(NoisySetDetector), StandardScaler()).fit(
             X, y, detector__X_clean=StandardScaler().fit(X).transform(X_clean), detector__y_clean=y_clean
         )
-        expected = by_hand(brief(NoisySetDetector), StandardScaler(), X, y, X_clean, y_clean)
+        expected = by_hand(quick_detector(NoisySetDetector), StandardScaler(), X, y, X_clean, y_clean)
         np.testing.assert_array_equal(fitted[-1].loss_, expected.loss_)
 
     @pytest.mark.usefixtures("routed")
     def test_pipeline_with_routing_but_without_transform_input_warns(self, data):
         X, y, X_clean, y_clean, _ = data
         with pytest.warns(UserWarning, match=f"3 of 3 {FAR}"):
-            pipeline(brief(NoisySetDetector), StandardScaler()).fit(X, y, X_clean=X_clean, y_clean=y_clean)
+            pipeline(quick_detector(NoisySetDetector), StandardScaler()).fit(X, y, X_clean=X_clean, y_clean=y_clean)
 
     @pytest.mark.usefixtures("routed")
     @pytest.mark.parametrize("asked", [False, True], ids=["by default", "set_fit_request"])
@@ -87,7 +87,7 @@ class TestFit:
     @pytest.mark.parametrize("cls", DETECTORS)
     def test_pipeline_with_routing_transforms_the_clean_set(self, cls, wrap, asked, data):
         X, y, X_clean, y_clean, _ = data
-        detector = brief(cls)
+        detector = quick_detector(cls)
         expected = by_hand(detector, StandardScaler(), X, y, X_clean, y_clean)
         if asked:
             detector.set_fit_request(X_clean=True, y_clean=True)
@@ -97,9 +97,19 @@ class TestFit:
         np.testing.assert_array_equal(fitted[-1].loss_, expected.loss_)
 
     @pytest.mark.usefixtures("routed")
+    def test_the_default_in_a_routed_pipeline(self, data):
+        X, y, X_clean, y_clean, _ = data
+        detector = CorruptionDetector(max_iter=3, random_state=0)
+        expected = by_hand(detector, StandardScaler(), X, y, X_clean, y_clean)
+        fitted = pipeline(detector, StandardScaler(), transform_input=["X_clean"])
+        fitted.fit(X, y, X_clean=(X_clean,), y_clean=(y_clean,))
+        assert_same_result(fitted[-1], expected)
+        np.testing.assert_array_equal(fitted.predict(X), expected.predict())
+
+    @pytest.mark.usefixtures("routed")
     def test_a_refused_clean_set_is_refused(self, data):
         X, y, X_clean, y_clean, _ = data
-        detector = brief(NoisySetDetector).set_fit_request(X_clean=False, y_clean=False)
+        detector = quick_detector(NoisySetDetector).set_fit_request(X_clean=False, y_clean=False)
         with pytest.raises(TypeError, match="X_clean"):
             pipeline(detector, StandardScaler()).fit(X, y, X_clean=X_clean, y_clean=y_clean)
 
@@ -117,14 +127,14 @@ class TestFit:
         X, y, X_clean, y_clean, _ = data
         X, X_clean = (pd.DataFrame(part, columns=["a", "b", "c"]) for part in (X, X_clean))
         before = make_column_transformer((StandardScaler(), ["a", "b"]), remainder=MinMaxScaler())
-        expected = by_hand(brief(NoisySetDetector), before, X, y, X_clean, y_clean)
+        expected = by_hand(quick_detector(NoisySetDetector), before, X, y, X_clean, y_clean)
         with config_context(enable_metadata_routing=True):
-            fitted = pipeline(brief(NoisySetDetector), before, transform_input=["X_clean"]).fit(
+            fitted = pipeline(quick_detector(NoisySetDetector), before, transform_input=["X_clean"]).fit(
                 X, y, X_clean=X_clean, y_clean=y_clean
             )
         np.testing.assert_array_equal(fitted[-1].loss_, expected.loss_)
         with pytest.warns(UserWarning, match=FAR):
-            pipeline(brief(NoisySetDetector), before).fit(
+            pipeline(quick_detector(NoisySetDetector), before).fit(
                 X, y, detector__X_clean=X_clean.to_numpy(), detector__y_clean=y_clean
             )
 
@@ -134,7 +144,7 @@ class TestPredict:
     @pytest.mark.parametrize("cls", DETECTORS)
     def test_detector_alone(self, cls, method, data, routing):
         X, y, X_clean, y_clean, _ = data
-        detector = brief(cls).fit(X, y, X_clean, y_clean)
+        detector = quick_detector(cls).fit(X, y, X_clean, y_clean)
         answer = getattr(detector, method)
         for given in [(X,), (X, y)]:
             np.testing.assert_array_equal(answer(*given), answer())
@@ -142,12 +152,12 @@ class TestPredict:
     @pytest.mark.parametrize("method", ["predict", "decision_function"])
     def test_pipeline(self, method, data, routing):
         X, y, X_clean, y_clean, _ = data
-        expected = by_hand(brief(NoisySetDetector), StandardScaler(), X, y, X_clean, y_clean)
+        expected = by_hand(quick_detector(NoisySetDetector), StandardScaler(), X, y, X_clean, y_clean)
         if routing:
-            fitted = pipeline(brief(NoisySetDetector), StandardScaler(), transform_input=["X_clean"])
+            fitted = pipeline(quick_detector(NoisySetDetector), StandardScaler(), transform_input=["X_clean"])
             fitted.fit(X, y, X_clean=X_clean, y_clean=y_clean)
         else:
-            fitted = pipeline(brief(NoisySetDetector), StandardScaler())
+            fitted = pipeline(quick_detector(NoisySetDetector), StandardScaler())
             X_clean = StandardScaler().fit(X).transform(X_clean)
             fitted.fit(X, y, detector__X_clean=X_clean, detector__y_clean=y_clean)
         np.testing.assert_array_equal(getattr(fitted, method)(X), getattr(expected, method)())
@@ -158,7 +168,7 @@ class TestPredict:
     def test_a_pipeline_hands_labels_on_without_routing_only(self, data, routing):
         """What the user guide warns of; make_detection_scorer goes around it."""
         X, y, X_clean, y_clean, _ = data
-        fitted = pipeline(brief(NoisySetDetector)).fit(X, y, **clean(routing, X_clean, y_clean))
+        fitted = pipeline(quick_detector(NoisySetDetector)).fit(X, y, **clean(routing, X_clean, y_clean))
         if routing:
             with pytest.raises(TypeError, match=r"Pipeline\.predict got unexpected argument\(s\) \{'y'\}"):
                 fitted.predict(X, y=y)
@@ -187,21 +197,40 @@ class TestSearches:
             average_precision_score, response="scores", truth=None if routing else (X, y, is_corrupted)
         )
         search = GridSearchCV(
-            brief(NoisySetDetector), {"net__lr": [0.01, 0.5]}, scoring=scorer, cv=folds(len(X)), error_score="raise"
+            quick_detector(NoisySetDetector),
+            {"net__lr": [0.01, 0.5]},
+            scoring=scorer,
+            cv=folds(len(X)),
+            error_score="raise",
         )
         truth = {"is_corrupted": is_corrupted} if routing else {}
         search.fit(X, y, X_clean=(X_clean,), y_clean=(y_clean,), **truth)
         rows = folds(len(X))[1]
-        detector = brief(NoisySetDetector).set_params(net__lr=0.5).fit(X[rows[0]], y[rows[0]], X_clean, y_clean)
+        detector = (
+            quick_detector(NoisySetDetector).set_params(net__lr=0.5).fit(X[rows[0]], y[rows[0]], X_clean, y_clean)
+        )
         by_hand = average_precision_score(is_corrupted[rows[1]], -detector.decision_function()[rows[1]])
         assert search.cv_results_["split1_test_score"][1] == by_hand
+
+    def test_grid_search_over_the_default(self, data, routing):
+        """New pairs of the test folds are judged in closed form."""
+        X, y, X_clean, y_clean, is_corrupted = data
+        scorer = make_detection_scorer(f1_score, truth=None if routing else (X, y, is_corrupted))
+        options = dict(scoring=scorer, cv=2, error_score="raise")
+        search = GridSearchCV(closed_form_detector(max_iter=3), {"loss_limit": [0.3, 0.7]}, **options)
+        truth = {"is_corrupted": is_corrupted} if routing else {}
+        search.fit(X, y, X_clean=(X_clean,), y_clean=(y_clean,), **truth)
+        train, test = next(KFold(2).split(X))
+        detector = closed_form_detector(max_iter=3, loss_limit=0.7).fit(X[train], y[train], X_clean, y_clean)
+        expected = f1_score(is_corrupted[test], detector.predict(X[test], y[test]))
+        assert search.cv_results_["split0_test_score"][1] == expected
 
     @pytest.mark.usefixtures("routed")
     def test_cross_validation_of_a_pipeline(self, data):
         X, y, X_clean, y_clean, is_corrupted = data
         scorer = make_detection_scorer(f1_score)
         result = cross_validate(
-            pipeline(brief(NoisySetDetector), StandardScaler(), transform_input=["X_clean"]),
+            pipeline(quick_detector(NoisySetDetector), StandardScaler(), transform_input=["X_clean"]),
             X,
             y,
             scoring={"found": scorer},
@@ -219,7 +248,7 @@ class TestSearches:
         X, y, X_clean, y_clean, _ = data
         X, y = X[: len(X_clean)], y[: len(X_clean)]
         options = {"scoring": make_clean_scorer(size_of_clean_set, X_clean, y_clean), "cv": folds(len(X))}
-        search = GridSearchCV(brief(Counting), {"net__lr": [0.5]}, refit=False, **options)
+        search = GridSearchCV(quick_detector(Counting), {"net__lr": [0.5]}, refit=False, **options)
         with pytest.warns(UserWarning, match="X_clean has as many rows as X .* Pass tuples of one, X_clean=.X_clean,."):
             search.fit(X, y, X_clean=X_clean, y_clean=y_clean)
         assert search.cv_results_["split1_test_score"][0] == 15
@@ -227,7 +256,7 @@ class TestSearches:
         assert search.cv_results_["split1_test_score"][0] == 25
 
     def test_clone_keeps_requests(self, routed):
-        detector = brief(CorruptionDetector).set_fit_request(X_clean="verified_rows", y_clean=False)
+        detector = quick_detector(CorruptionDetector).set_fit_request(X_clean="verified_rows", y_clean=False)
         for estimator in (detector, make_pipeline(StandardScaler(), detector)[-1]):
             requests = clone(estimator).get_metadata_routing().fit.requests
             assert requests == {"X_clean": "verified_rows", "y_clean": False}
@@ -235,7 +264,7 @@ class TestSearches:
     @pytest.mark.usefixtures("routed")
     def test_filtered_classifier_in_a_routed_pipeline(self, data):
         X, y, X_clean, y_clean, _ = data
-        filtered = FilteredClassifier(LogisticRegression(), brief(NoisySetDetector))
+        filtered = FilteredClassifier(LogisticRegression(), quick_detector(NoisySetDetector))
         expected = by_hand(filtered, StandardScaler(), X, y, X_clean, y_clean)
         fitted = make_pipeline(StandardScaler(), filtered, transform_input=["X_clean"])
         fitted.fit(X, y, X_clean=(X_clean,), y_clean=(y_clean,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import quick_detector
 from sklearn.exceptions import NotFittedError
 from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
@@ -84,11 +85,12 @@ BAD_INPUT = {
 
 @pytest.fixture
 def no_training(monkeypatch):
-    """Fail if a network is built: every error here has to come before."""
+    """Fail if anything is trained: every error here has to come before."""
 
     def fail(*args, **kwargs):
         raise AssertionError("training was started")
 
+    monkeypatch.setattr("sklearn_cdgd._kernel_machines.kernel_features", fail)
     monkeypatch.setattr("sklearn_cdgd._trainer.hypergradient", fail)
     monkeypatch.setattr("sklearn_cdgd._trainer.train_in_parts", fail)
     monkeypatch.setattr("sklearn_cdgd._baselines.train_early_stopped", fail)
@@ -160,7 +162,7 @@ def test_bad_parameter(name, value):
 
 
 def test_bad_parameter_set_after_the_fit():
-    detector = CorruptionDetector(cv=None, max_iter=1, random_state=0).fit(X, Y, X_CLEAN, Y_CLEAN)
+    detector = CorruptionDetector(random_state=0).fit(X, Y, X_CLEAN, Y_CLEAN)
     with pytest.raises(ValueError, match="The 'threshold' parameter of CorruptionDetector must be"):
         detector.set_params(threshold=2).predict()
 
@@ -199,8 +201,7 @@ class TestBadQueries:
         ],
     )
     def test_after_fit(self, cls, arguments, words):
-        options = dict(max_iter=1, cv=None) if cls is CorruptionDetector else {}
-        detector = cls(random_state=0, **options).fit(X, Y, X_CLEAN, Y_CLEAN)
+        detector = quick_detector(cls, net=None).fit(X, Y, X_CLEAN, Y_CLEAN)
         for method in (detector.predict, detector.decision_function):
             with pytest.raises(ValueError, match=words):
                 method(*arguments)

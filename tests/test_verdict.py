@@ -1,4 +1,4 @@
-"""Who judges whom: no network judges a row that it was trained on, and every row is judged."""
+"""Cross-fitting of networks: none predicts a row that it was trained on, and every row is predicted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sklearn_cdgd._classification import Classification
-from sklearn_cdgd._learning import Folds, Learnt, Settings, judge
+from sklearn_cdgd._learning import Folds, Learnt, NetworkLearner, Settings
 from sklearn_cdgd._network import Network
 from sklearn_cdgd._outer import OuterState
 from sklearn_cdgd._trainer import Manner, Trainer
@@ -51,14 +51,14 @@ def test_no_network_judges_its_own_rows(court, sets, clean_weight, n_judges):
     rng = np.random.RandomState(0)
     outer = {"max_iter": 1, "outer_lr": 0.1, "outer_eps": 1.0, "outer_patience": 9, "average": True}
     settings = Settings(Manner(), **outer, cv=5, clean_cv=None, n_judges=n_judges, clean_weight=clean_weight)
-    verdict = judge(
+    learner = NetworkLearner(
         Workers(None, Trainer(SimpleNamespace(compares_rows=False), noisy, clean)),
         Classification(np.arange(2)),
         settings,
-        Learnt(OuterState.start(1, N_NOISY).map(np.asarray), []),
         Folds(deal(noisy[1], 5, rng), deal(clean[1], 3, rng)),
         seed=0,
     )
+    verdict = learner.judge(Learnt(OuterState.start(1, N_NOISY).map(np.asarray), []))
     conclusion = verdict.conclusion
     assert np.isfinite(conclusion.answers).all()
     assert np.isfinite(conclusion.clean_losses).all()

@@ -10,22 +10,13 @@ import threading
 import joblib
 import numpy as np
 import pytest
-from helpers import brief
+from helpers import RESULTS, assert_same_result, quick_detector, skorch_net
+from sklearn.base import clone
 from skorch import NeuralNetClassifier
 from torch import nn
 
 from sklearn_cdgd import CorruptionDetector, _workers
 from sklearn_cdgd._workers import Workers, _idle
-
-RESULTS = (
-    "alpha_",
-    "loss_",
-    "probabilities_",
-    "p_values_",
-    "flag_frequency_",
-    "clean_loss_curve_",
-    "validation_loss_curve_",
-)
 
 
 class Sums:
@@ -120,11 +111,11 @@ def restless(hidden=8):
 def net():
     # A function without a name, which is no trouble for joblib.
     module = functools.partial(lambda hidden: restless(hidden), hidden=5)
-    options = dict(criterion=nn.CrossEntropyLoss, lr=0.3, batch_size=30, max_epochs=2, train_split=None)
-    return NeuralNetClassifier(module, **options)
+    return skorch_net(module, batch_size=30, max_epochs=2)
 
 
-@pytest.mark.parametrize("options", [{}, {"n_inits": 3, "net": brief().net}], ids=["any", "stacked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"n_inits": 3, "net": skorch_net()}], ids=["any", "stacked"])
 def test_one_and_two_workers_learn_the_same(spheres, options):
     arrays = spheres()[:4]
     detector = CorruptionDetector(net(), max_iter=1, cv=2, clean_cv=2, random_state=0).set_params(**options)
@@ -140,8 +131,23 @@ def test_one_and_two_workers_learn_the_same(spheres, options):
     assert not _idle
 
 
+@pytest.mark.parametrize("options", [{}, {"clean_cv": None}, {"shard_size": 60}, {"task": "regression"}], ids=str)
+def test_one_and_two_workers_learn_the_same_in_closed_form(spheres, options):
+    """Forests are grown by the workers, or shards learnt."""
+    arrays = spheres()[:4]
+    names = [name for name in RESULTS if name != "probabilities_" or "task" not in options]
+    alone = CorruptionDetector(random_state=0, max_iter=3, **options).fit(*arrays)
+    new_scores = alone.decision_function(*arrays[2:])
+    for backend in ("loky", "threading"):
+        with joblib.parallel_config(backend=backend):
+            fitted = clone(alone).set_params(n_jobs=2).fit(*arrays)
+        assert_same_result(fitted, alone, names)
+        np.testing.assert_array_equal(fitted.decision_function(*arrays[2:]), new_scores)
+    assert not _idle
+
+
 def test_n_jobs_may_come_from_outside(spheres, monkeypatch):
-    arrays, detector = spheres()[:4], brief()
+    arrays, detector = spheres()[:4], quick_detector()
     alpha = detector.fit(*arrays).alpha_
     called = []
     monkeypatch.setattr(Workers, "_run", lambda self, *args, run=Workers._run: called.append(1) or run(self, *args))
@@ -163,14 +169,16 @@ def test_a_net_that_cannot_be_sent(spheres):
 
 
 def test_an_error_in_a_worker_is_the_error_of_the_fit(spheres):
-    detector = brief(n_jobs=2).set_params(net__lr=1e30)
+    detector = quick_detector(n_jobs=2).set_params(net__lr=1e30)
     with pytest.raises(ValueError, match="diverged"):
         detector.fit(*spheres()[:4])
     assert not hasattr(detector, "alpha_")
 
 
-def test_results_are_remembered_whatever_the_number_of_workers(spheres, tmp_path, monkeypatch):
+@pytest.mark.parametrize("make", [quick_detector, CorruptionDetector], ids=["network", "closed form"])
+def test_results_are_remembered_whatever_the_number_of_workers(make, spheres, tmp_path, monkeypatch):
     arrays = spheres()[:4]
-    alpha = brief(memory=str(tmp_path)).fit(*arrays).alpha_
+    alpha = make(memory=str(tmp_path), random_state=0).fit(*arrays).alpha_
     monkeypatch.setattr(Workers, "__call__", lambda *args: pytest.fail("trained again"))
-    np.testing.assert_array_equal(brief(memory=str(tmp_path), n_jobs=2).fit(*arrays).alpha_, alpha)
+    found = make(memory=str(tmp_path), n_jobs=2, random_state=0).fit(*arrays).alpha_
+    np.testing.assert_array_equal(found, alpha)
