@@ -334,6 +334,8 @@ class BaseDetector(BaseEstimator, ABC):
         if issparse(X):
             X = csr_array(X, dtype=np.float32)
             X.eliminate_zeros()
+            if X.nnz < np.iinfo(np.int32).max:  # trees take no longer indices
+                X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
         return X
 
     def _check_rows_on_disk(self, X, dtype, **options):

@@ -131,7 +131,7 @@ def hypergradient(
         state, _ = sweep.run(state, first, min(first + window, plan.n_steps))
         sweep.check_losses()
     check_finite(state, plan.n_steps)
-    if not torch.isfinite(sweep.grad).all():
+    if not torch.isfinite(sweep.grad.square()).all():  # Adam squares it
         raise DivergenceError(
             "The hypergradient is not finite although the inner training is: the network amplifies changes of alpha "
             f"without bound over {window} inner steps. Lower the learning rate of the network, scale X, or set "

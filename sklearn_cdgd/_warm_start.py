@@ -117,10 +117,13 @@ def start_after(last: BaseDetector | None, detector: BaseDetector, data: Trainin
         )
     same_rows = last._X.shape[0] == len(rows) and (rows == np.arange(len(rows))).all()
     rows = torch.as_tensor(rows[data.free])
-    if same_rows and digest(data.clean) == last._clean_rows.digest:
+    stops_early, n_rows = detector._settings().stops_early, len(data.noisy[1])
+    # What was kept in every shard is known of its rows, but not which held-out losses that had.
+    forgets = stops_early and detector.shard_size is not None and detector.shard_size < n_rows
+    if same_rows and digest(data.clean) == last._clean_rows.digest and not forgets:
         return Start(Learnt(state.placed(rows), last._alpha_estimate.snapshots), clean_folds)
     state = replace(state.placed(rows), best=float("inf"), waited=0)
-    if detector._settings().stops_early:  # other clean rows are held out now: go on from what was kept
+    if stops_early:  # other clean rows are held out now: go on from what was kept
         state = replace(state, alpha=state.kept, mean=state.kept, kept_losses=(), kept_step=state.n_steps)
     return Start(Learnt(state, []), clean_folds)
 

@@ -93,6 +93,3 @@ def assert_same_result(found, expected, names=RESULTS):
     """Fail unless two detectors have learnt the same, to the last bit."""
     for name in names:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
-
-
-brief = quick_detector  # the name in test_shards

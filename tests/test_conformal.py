@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import closed_form_detector
 from scipy.stats import false_discovery_control
 from skorch import NeuralNetClassifier
 from torch import nn
@@ -124,6 +125,21 @@ class TestComparison:
         panel = task.fit_stacking({("one", ""): opinion}, noisy, clean, folds)
         p_values = task.estimate_label_quality(panel, noisy, clean, np.ones(90), None, folds).p_values
         assert (p_values[noisy == 2] == 1).all()
+
+
+def test_p_values_of_right_rows_are_not_too_small_in_closed_form():
+    """Fits of other rows, with hard ones among them: the classes overlap."""
+    below, levels = [], np.array([0.1, 0.3])
+    for seed in range(24):
+        rng = np.random.RandomState(seed)
+        X, y = rng.randn(150, 2), rng.randint(2, size=150)
+        X[:, 0] += 2 * y
+        y_noisy, is_corrupted = flip_labels(y[:100], 0.2, random_state=seed)
+        detector = closed_form_detector(max_iter=2, random_state=seed)
+        p_values = detector.fit(X[:100], y_noisy, X[100:], y[100:]).p_values_
+        below.append((p_values[~is_corrupted, None] <= levels).mean(axis=0))
+        assert p_values[is_corrupted].mean() < p_values[~is_corrupted].mean()
+    assert (np.mean(below, axis=0) <= levels + 3 * np.std(below, axis=0) / np.sqrt(len(below))).all()
 
 
 class TestDetector:

@@ -57,6 +57,25 @@ def test_no_row_and_no_clean_row_of_the_fold_has_a_say(sets):
     assert (after.answers[0] != before.answers[0]).any()
 
 
+def test_losses_are_those_of_the_given_labels(sets):
+    (Z, y), (Z_clean, y_clean) = sets
+    folds = np.arange(12) % 3
+    opinion = opinion_of_neighbors((Z, y), (Z_clean, y_clean), np.random.RandomState(1).rand(3, 60), folds, 3)
+    np.testing.assert_allclose(opinion.losses, -np.log(opinion.answers[:, np.arange(60), y]))
+    np.testing.assert_allclose(opinion.clean_losses, -np.log(opinion.clean_answers[np.arange(12), y_clean]))
+    # A clean row is judged once for its fold, a noisy row once for every fold: by as many neighbours.
+    np.testing.assert_array_equal(opinion.calibration_answers, opinion.clean_answers)
+
+
+def test_rows_without_weight_have_no_vote(sets):
+    (Z, y), clean = sets
+    weights = np.tile(np.arange(60) % 2.0, (3, 1))
+    other = np.where(weights[0] > 0, y, (y + 1) % 3)
+    before, after = (opinion_of_neighbors((Z, of), clean, weights, np.arange(12) % 3, 3) for of in (y, other))
+    np.testing.assert_array_equal(after.answers, before.answers)
+    np.testing.assert_array_equal(after.clean_answers, before.clean_answers)
+
+
 def test_fewer_rows_than_neighbours():
     Z, y = np.arange(4.0)[:, None], np.array([0, 0, 1, 1])
     opinion = opinion_of_neighbors((Z, y), (Z[:2] + 0.1, y[:2]), np.ones((1, 4)), np.zeros(2, dtype=int), 2)

@@ -195,7 +195,20 @@ def test_friedman_with_noise_in_the_features():
     assert ours > max(baselines)
 
 
-def test_torch_is_left_in_peace():
+@pytest.mark.parametrize("net", [None, nn.Linear(3, 1)], ids=["closed form", "network"])
+def test_torch_is_left_in_peace(net):
     before = torch.get_rng_state()
-    quick(CorruptionDetector).fit(*linear_problem()[:4])
+    quick(CorruptionDetector, net=net).fit(*linear_problem()[:4])
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("net", [None, nn.Linear(3, 2)], ids=["closed form", "network"])
+def test_members_predict_all_targets_of_a_row(net):
+    """Forests too, whose losses are those of the network or of the kernel machines."""
+    X, y, X_clean, y_clean, is_corrupted = linear_problem(n_outputs=2)
+    detector = quick(CorruptionDetector, net=net, witnesses="all").fit(X, y, X_clean, y_clean)
+    assert any(name.startswith("trees") for name, _ in detector._panel.names)
+    right = ~is_corrupted
+    residuals, spread = detector.predictions_[right] - y[right], y[right].std(axis=0)
+    assert (residuals.std(axis=0) < 0.5 * spread).all()
+    assert average_precision_score(is_corrupted, detector.loss_) > 0.9

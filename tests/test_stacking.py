@@ -379,17 +379,14 @@ class TestEnsemble:
         )
         for name in OutOfFold._fields:
             expected = sum(
-                weight * getattr(member, name)
-                for weight, member in zip(stacked.weights, members.values(), strict=True)
+                weight * getattr(member, name) for weight, member in zip(stacked.weights, members.values(), strict=True)
             )
             np.testing.assert_allclose(getattr(stacked.ensemble, name), expected)
 
     @pytest.mark.parametrize("task", [LABELS, NUMBERS], ids=["labels", "numbers"])
     def test_the_order_of_members_does_not_matter(self, rng, task):
         members, *rest = members_of(rng, task)
-        stacked, turned = (
-            task.fit_stacking(of, *rest) for of in (members, dict(reversed(members.items())))
-        )
+        stacked, turned = (task.fit_stacking(of, *rest) for of in (members, dict(reversed(members.items()))))
         assert turned.names == stacked.names[::-1]
         np.testing.assert_allclose(turned.weights, stacked.weights[::-1], rtol=1e-4)
         np.testing.assert_allclose(turned.ensemble.answers, stacked.ensemble.answers, atol=1e-5)
@@ -464,9 +461,7 @@ class TestCrossFitting:
     def test_of_one_fold_all_rows_decide(self, rng):
         members, targets, clean_targets, _ = members_of(rng, NUMBERS)
         one = {
-            name: member._replace(
-                **{n: getattr(member, n)[:1] for n in ("answers", "losses", "permuted_losses")}
-            )
+            name: member._replace(**{n: getattr(member, n)[:1] for n in ("answers", "losses", "permuted_losses")})
             for name, member in members.items()
         }
         stacked = NUMBERS.fit_stacking(one, targets, clean_targets, np.zeros(N_CLEAN, dtype=int))
