@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-distributed test-versions docs lint clean bench-fit bench-hypergradient bench-pieces \
+.PHONY: help demo test test-slow test-distributed test-versions docs lint clean bench-fit bench-hypergradient bench-pieces \
 	bench-spheres bench-images bench-hypercleaning bench-tabular bench-digits bench-conformal bench-real-errors bench-scale \
 	bench-tables
 
@@ -25,8 +25,11 @@ lint: .venv/installed
 	$(BIN)/lint-imports --no-cache
 
 # Two workers of one thread each: threads of two workers would fight over the cores.
-test: lint  ## ruff, import layers, tests and doctests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+test: lint  ## ruff, import layers, tests and doctests, but for the slow ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow"
+
+test-slow: .venv/installed  ## the slow tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m slow tests
 
 # The oldest scikit-learn that is supported, the last without callbacks in between, and whatever is newest.
 SKLEARN_VERSIONS := 1.6.1 1.7.2 newest

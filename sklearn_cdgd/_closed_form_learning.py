@@ -1,11 +1,11 @@
 """The method with the closed-form inner learner: prior, alpha, read-out.
 
-1. *Prior.* Kernel machines and forests are trained on all noisy rows and the clean rows; stacked, their out-of-fold
-   predictions say how probable every given label is.
+1. *Prior.* Kernel machines, forests and nearest neighbours learn from all noisy rows and the clean rows; stacked, their
+   out-of-fold predictions say how probable every given label is.
 2. *alpha* begins there, and moves along the hypergradient of the clean loss through the best kernel machine, until
    held-out clean rows tell of no further progress.
-3. *Read-out* (CDGD_T). Kernel machines weighted by alpha join, then machines and forests weighted by what all of these
-   say. Stacked, their leave-one-out predictions judge the rows.
+3. *Read-out* (CDGD_T). Kernel machines weighted by alpha join, then machines, forests and neighbours weighted by what
+   all of these say. Stacked, their out-of-fold predictions judge the rows.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from ._forests import grow_forests
 from ._kernel_machines import INVERSE_TEMPERATURE, KernelMachine, KernelRows
 from ._label_noise import noise_transition
 from ._learning import Folds, Learner, Learnt, Settings
+from ._neighbors import nearest_rows, opinion_of_neighbors
 from ._new_pairs_closed_form import AlphaSteps, Encoding, KernelEnsemble, LabelPrior, TargetPrior
-from ._stacking import OutOfFold, StackedEnsemble
+from ._stacking import NEIGHBORS, OutOfFold, StackedEnsemble
 from ._task import LabelQuality, Task
-from ._trees import FORESTS
 from ._verdict import with_network
 from ._workers import Workers
 
 # The outer objective is not steeper than this, lest few clean rows decide.
 _STEEPEST = 10.0
+# The search for nearest neighbours can be quadratic in the number of rows.
+_MOST_ROWS_TO_SEARCH = 20_000
 # How the noisy rows are weighted in the training of members.
 _ONES, _ALPHA, _SUGGESTED = "all rows as they are", "rows weighted by alpha", "rows weighted by what these say"
 
@@ -41,12 +43,12 @@ class Members(NamedTuple):
     Attributes
     ----------
     machines : dict of (str, str) to KernelMachine
-    forests : dict of (str, str) to OutOfFold
+    others : dict of (str, str) to OutOfFold
     ensemble : StackedEnsemble
     """
 
     machines: dict[tuple[str, str], KernelMachine]
-    forests: dict[tuple[str, str], OutOfFold]
+    others: dict[tuple[str, str], OutOfFold]
     ensemble: StackedEnsemble
 
 
@@ -84,6 +86,7 @@ class ClosedFormLearner(Learner):
         )
         self.noisy_targets, self.clean_targets = trainer.noisy[1], trainer.clean[1]
         self._prior_members: Members | None = None
+        self._nearest_rows: np.ndarray | None = None
 
     # --- the method, step by step -------------------------------------------------------------------------------------
 
@@ -95,17 +98,17 @@ class ClosedFormLearner(Learner):
         """Return the members that see every noisy row at its full weight."""
         if self._prior_members is None:
             ones = np.ones((self.rows.n_folds, self.rows.n_noisy))
-            self._prior_members = self._stack(self.rows.cross_fit(_ONES, ones), self._grow(_ONES, ones))
+            self._prior_members = self._stack(self.rows.cross_fit(_ONES, ones), self._others(_ONES, ones))
         return self._prior_members
 
     def cross_fit(self, learnt: Learnt) -> Members:
         """Return all members, those weighted by alpha and by what these suggest among them."""
         alphas = np.broadcast_to(self.settings.alphas(learnt.state), (self.rows.n_folds, self.rows.n_noisy))
-        machines, forests, _ = self.prior_members()
+        machines, others, _ = self.prior_members()
         machines = machines | self.rows.cross_fit(_ALPHA, alphas)
-        suggested = self._p_correct(self._stack(machines, forests))
+        suggested = self._p_correct(self._stack(machines, others))
         machines = machines | self.rows.cross_fit(_SUGGESTED, suggested)
-        return self._stack(machines, forests | self._grow(_SUGGESTED, suggested))
+        return self._stack(machines, others | self._others(_SUGGESTED, suggested))
 
     def hear_all(self, learnt, label_seed):
         members = self.cross_fit(learnt)
@@ -125,26 +128,37 @@ class ClosedFormLearner(Learner):
 
     # --- members ------------------------------------------------------------------------------------------------------
 
-    def _grow(self, weighting: str, weights: np.ndarray) -> dict[tuple[str, str], OutOfFold]:
+    def _others(self, weighting: str, weights: np.ndarray) -> dict[tuple[str, str], OutOfFold]:
+        """Return forests and nearest neighbours whose rows are weighted so."""
         settings = self.settings
         if settings.witnesses == "networks" or settings.clean_weight == 0 or settings.cv is None or self.rows.is_lean:
             return {}
-        is_prior = weighting == _ONES
-        return grow_forests(
+        members = grow_forests(
             self.workers,
             weighting,
             weights,
             self.folds.clean,
             self.rows.permuted_targets,
-            seed=self.seed + (not is_prior),
-            # For where alpha begins one kind is enough.
-            kinds=FORESTS[:1] if is_prior else FORESTS,
+            seed=self.seed + (weighting != _ONES),
         )
+        n_rows = self.rows.n_noisy + len(self.clean_targets)
+        if self.has_labels and n_rows <= _MOST_ROWS_TO_SEARCH:
+            members[f"{NEIGHBORS}, {weighting}", ""] = opinion_of_neighbors(
+                self._nearest(), self.noisy_targets, self.clean_targets, weights, self.folds.clean, self.task.n_classes
+            )
+        return members
 
-    def _stack(self, machines: dict[tuple[str, str], KernelMachine], forests) -> Members:
-        members = {name: machine.out_of_fold for name, machine in machines.items()} | forests
+    def _nearest(self) -> np.ndarray:
+        """Return the nearest rows of every row, in the scale of the kernels."""
+        if self._nearest_rows is None:
+            columns, trainer = self.rows.features[0].columns, self.workers.tool
+            self._nearest_rows = nearest_rows(columns(trainer.noisy[0][:]), columns(trainer.clean[0][:]))
+        return self._nearest_rows
+
+    def _stack(self, machines: dict[tuple[str, str], KernelMachine], others) -> Members:
+        members = {name: machine.out_of_fold for name, machine in machines.items()} | others
         targets = self.noisy_targets, self.clean_targets
-        return Members(machines, forests, self.task.fit_stacking(members, *targets, self.folds.clean))
+        return Members(machines, others, self.task.fit_stacking(members, *targets, self.folds.clean))
 
     def _p_correct(self, members: Members) -> np.ndarray:
         return self.task.rightness(members.ensemble.cross_fitted, self.noisy_targets, self.folds.clean)

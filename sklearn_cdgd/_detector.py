@@ -186,8 +186,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         class. alpha is learnt, and rows are judged, in every shard by itself, against the same clean set; there is one
         decision for all, and ``net_`` trains on all rows. Time is then linear in the number of rows, and a worker
         needs the memory of one shard; with `n_jobs` workers have one shard each. A smaller shard knows less of its
-        noisy rows: see the user guide. With `warm_start` the learning-rate plateau is counted afresh, and in closed form
-        alpha goes on from what was kept.
+        noisy rows: see the user guide. With `warm_start` the learning-rate plateau is counted afresh, and in closed
+        form alpha goes on from what was kept.
     n_jobs : int or None, default=None
         Number of joblib workers that train side by side: networks (the `clean_cv` times `n_inits` trainings of one
         outer step, and those that judge), forests, and shards. ``None`` is one, or what ``joblib.parallel_config``

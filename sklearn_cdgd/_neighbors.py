@@ -17,13 +17,36 @@ _LOOKED_AT = 50
 _N_NEIGHBORS = 10
 
 
-def opinion_of_neighbors(noisy, clean, weights: np.ndarray, clean_folds: np.ndarray, n_classes: int) -> OutOfFold:
+def nearest_rows(Z, Z_clean) -> np.ndarray:
+    """Return for every row of both sets the numbers of the nearest others, the nearest first.
+
+    Parameters
+    ----------
+    Z, Z_clean : {ndarray, sparse array} of shape (n_rows, n_features)
+
+    Returns
+    -------
+    nearest : ndarray of shape (n_noisy + n_clean, n_neighbors)
+        Clean rows are numbered after the noisy ones.
+    """
+    everyone = vstack([Z, Z_clean], format="csr") if issparse(Z) else np.concatenate([Z, Z_clean])
+    # A query without rows leaves every row out of its own neighbours.
+    search = NearestNeighbors(n_neighbors=min(_LOOKED_AT, everyone.shape[0] - 1)).fit(everyone)
+    return search.kneighbors(return_distance=False)
+
+
+def opinion_of_neighbors(
+    nearest: np.ndarray, targets, clean_targets, weights: np.ndarray, clean_folds: np.ndarray, n_classes: int
+) -> OutOfFold:
     """Let every row be judged by the rows around it, and by itself not.
 
     Parameters
     ----------
-    noisy, clean : pair of (features, targets)
-        Features of shape (n_rows, n_features), dense or sparse; targets as 0 .. n_classes - 1.
+    nearest : ndarray of shape (n_noisy + n_clean, n_neighbors)
+        See :func:`nearest_rows`.
+    targets : ndarray of shape (n_noisy,)
+        As 0 .. n_classes - 1.
+    clean_targets : ndarray of shape (n_clean,)
     weights : ndarray of shape (n_folds, n_noisy)
         What the vote of every noisy row counts, in [0, 1], where a clean fold is not to be known. Clean rows count 1.
     clean_folds : ndarray of shape (n_clean,)
@@ -33,12 +56,7 @@ def opinion_of_neighbors(noisy, clean, weights: np.ndarray, clean_folds: np.ndar
     -------
     OutOfFold
     """
-    (Z, targets), (Z_clean, clean_targets) = noisy, clean
-    everyone = vstack([Z, Z_clean], format="csr") if issparse(Z) else np.concatenate([Z, Z_clean])
     labels, n_noisy, n_clean = np.concatenate([targets, clean_targets]), len(targets), len(clean_targets)
-    # A query without rows leaves every row out of its own neighbours.
-    search = NearestNeighbors(n_neighbors=min(_LOOKED_AT, len(labels) - 1)).fit(everyone)
-    nearest = search.kneighbors(return_distance=False)
     answers = np.empty((len(weights), n_noisy, n_classes))
     clean_answers = np.empty((n_clean, n_classes))
     for fold, of_noisy in enumerate(weights):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._forests import grow_forests
 from ._inputs import chosen_rows
-from ._neighbors import opinion_of_neighbors
+from ._neighbors import nearest_rows, opinion_of_neighbors
 from ._network import Network
 from ._stacking import NEIGHBORS, OutOfFold, StackedEnsemble
 from ._task import LabelQuality, Task
@@ -222,8 +222,10 @@ def hear(
     if has_trees:
         kinds |= grow_forests(workers, "rows weighted by what these say", suggested, clean_folds, swapped, seed + 1)
     if compares and has_labels:
-        pairs = ((network.features(X), targets) for X, targets in (noisy, clean))
-        kinds[NEIGHBORS, _WHOLE] = opinion_of_neighbors(*pairs, suggested, clean_folds, task.n_classes)
+        nearest = nearest_rows(network.features(noisy[0]), network.features(clean[0]))
+        kinds[NEIGHBORS, _WHOLE] = opinion_of_neighbors(
+            nearest, noisy[1], clean[1], suggested, clean_folds, task.n_classes
+        )
     return convened()
 
 

@@ -109,9 +109,7 @@ class TestHypergradient:
         learnt_from = np.arange(N_CLEAN) % 3 > 0
         other_labels = np.where(learnt_from, labels, (labels + 1) % 3)
         gradients = [
-            outer_gradient(
-                features, targets, weights, 1.0, clean_features, outer_loss(kind, of), learnt_from
-            ).gradient
+            outer_gradient(features, targets, weights, 1.0, clean_features, outer_loss(kind, of), learnt_from).gradient
             for of in (labels, other_labels)
         ]
         np.testing.assert_array_equal(*gradients)
@@ -157,9 +155,7 @@ def test_unrolled_gradient_descent_tends_to_the_closed_form(rows, n_steps, toler
     def choose(X, y):
         return lambda chosen: (X, y) if chosen is None else (X[chosen], y[chosen])
 
-    problem = Problem(
-        initialize, train_losses, eval_losses, SGD(0.01), choose(*noisy), choose(X_clean, y_clean)
-    )
+    problem = Problem(initialize, train_losses, eval_losses, SGD(0.01), choose(*noisy), choose(X_clean, y_clean))
     plan = BatchPlan(N_ALL, -1, n_steps, seed=0)
     alpha = torch.as_tensor(np.r_[weights, 1.0])
     unrolled = hypergradient(problem, alpha, plan, clean_plan=CleanPlan(n_steps, n_steps)).grad[:N_ROWS].numpy()

@@ -295,7 +295,7 @@ class TestAdamStep:
 
     def test_a_scale_that_is_given_is_used(self, rows):
         """Each row moves as in a set where the mean second moment is that of the given scale: all by hand."""
-        alpha, first, second, count, grad = rows
+        alpha, first, second, _, grad = rows
         scale = torch.tensor([[0.1], [1.0], [10.0]], dtype=torch.float64)
         new_alpha, new_first, new_second, returned = adam_step(*rows, scale=scale, **self.OPTIONS)
         assert torch.equal(returned, scale)
