@@ -33,8 +33,8 @@ print(f"{flags.sum()} rows are flagged, {(flags & is_corrupted).sum()} of the {i
 # ---------------------------
 # A row is flagged when its loss, under members that did not see it, lowered or raised a little by alpha,
 # looks more like the loss of a target that belongs to another row than like that of a clean row: when it is above
-# ``loss_limit_``. Good rows for which the ensemble is poor, or the noise large, are flagged too, and a wrong target that
-# happens to be near the right one is not.
+# ``loss_limit_``. Good rows for which the ensemble is poor, or the noise large, are flagged too, and a wrong target
+# that happens to be near the right one is not.
 
 import matplotlib.pyplot as plt
 

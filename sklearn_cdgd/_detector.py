@@ -154,8 +154,8 @@ class CorruptionDetector(CallbackSupportMixin, BaseDetector):
         row weighs more than ten rows or a tenth of a batch. In closed form a clean row weighs one or five noisy rows,
         whichever predicts held-out clean rows better. 0 leaves clean rows out of all training, as in the paper.
     witnesses : {"all", "networks"}, default="all"
-        Members of the ensemble: forests of trees beside kernel machines or networks, and for networks the nearest
-        neighbours of a row; or none of these. Forests find more wrong labels where a few columns tell the label. A
+        Members of the ensemble: forests of trees and the nearest neighbours of a row beside kernel machines or
+        networks; or neither. Forests find more wrong labels where a few columns tell the label. A
         forest looks past noise in single columns, so of rows whose features are wrong, and not their labels, the others
         alone find more. There are no forests with ``clean_weight=0`` or ``cv=None``, for integer rows that an embedding
         takes, and in regression for a net that is no ``NeuralNetRegressor``, or whose criterion is not least where the

@@ -1,4 +1,4 @@
-"""The closed form in float64: against refits, finite differences, and gradient descent that is differentiated through."""
+"""The closed form in float64: against refits, finite differences, and gradient descent differentiated through."""
 
 from __future__ import annotations
 

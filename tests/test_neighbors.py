@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from sklearn_cdgd import _neighbors
-from sklearn_cdgd._neighbors import opinion_of_neighbors
+from sklearn_cdgd._neighbors import nearest_rows, opinion_of_neighbors
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_equals_a_vote_by_hand(sets, container):
     (Z, y), (Z_clean, y_clean) = sets
     rng, folds = np.random.RandomState(1), np.arange(12) % 3
     weights = rng.rand(3, 60)
-    opinion = opinion_of_neighbors((container(Z), y), (container(Z_clean), y_clean), weights, folds, 3)
+    opinion = opinion_of_neighbors(nearest_rows(container(Z), container(Z_clean)), y, y_clean, weights, folds, 3)
     everyone, labels = np.concatenate([Z, Z_clean]), np.concatenate([y, y_clean])
     for fold in range(3):
         votes = np.concatenate([weights[fold], folds != fold])
@@ -45,7 +45,7 @@ def test_no_row_and_no_clean_row_of_the_fold_has_a_say(sets):
     folds = np.arange(12) % 3
 
     def opinion(y, y_clean):
-        return opinion_of_neighbors((Z, y), (Z_clean, y_clean), np.ones((3, 60)), folds, 3)
+        return opinion_of_neighbors(nearest_rows(Z, Z_clean), y, y_clean, np.ones((3, 60)), folds, 3)
 
     before = opinion(y, y_clean)
     other = np.where(np.arange(60) == 5, (y + 1) % 3, y)
@@ -60,7 +60,7 @@ def test_no_row_and_no_clean_row_of_the_fold_has_a_say(sets):
 def test_losses_are_those_of_the_given_labels(sets):
     (Z, y), (Z_clean, y_clean) = sets
     folds = np.arange(12) % 3
-    opinion = opinion_of_neighbors((Z, y), (Z_clean, y_clean), np.random.RandomState(1).rand(3, 60), folds, 3)
+    opinion = opinion_of_neighbors(nearest_rows(Z, Z_clean), y, y_clean, np.random.RandomState(1).rand(3, 60), folds, 3)
     np.testing.assert_allclose(opinion.losses, -np.log(opinion.answers[:, np.arange(60), y]))
     np.testing.assert_allclose(opinion.clean_losses, -np.log(opinion.clean_answers[np.arange(12), y_clean]))
     # A clean row is judged once for its fold, a noisy row once for every fold: by as many neighbours.
@@ -71,12 +71,14 @@ def test_rows_without_weight_have_no_vote(sets):
     (Z, y), clean = sets
     weights = np.tile(np.arange(60) % 2.0, (3, 1))
     other = np.where(weights[0] > 0, y, (y + 1) % 3)
-    before, after = (opinion_of_neighbors((Z, of), clean, weights, np.arange(12) % 3, 3) for of in (y, other))
+    nearest, folds = nearest_rows(Z, clean[0]), np.arange(12) % 3
+    before, after = (opinion_of_neighbors(nearest, of, clean[1], weights, folds, 3) for of in (y, other))
     np.testing.assert_array_equal(after.answers, before.answers)
     np.testing.assert_array_equal(after.clean_answers, before.clean_answers)
 
 
 def test_fewer_rows_than_neighbours():
     Z, y = np.arange(4.0)[:, None], np.array([0, 0, 1, 1])
-    opinion = opinion_of_neighbors((Z, y), (Z[:2] + 0.1, y[:2]), np.ones((1, 4)), np.zeros(2, dtype=int), 2)
+    nearest = nearest_rows(Z, Z[:2] + 0.1)
+    opinion = opinion_of_neighbors(nearest, y, y[:2], np.ones((1, 4)), np.zeros(2, dtype=int), 2)
     np.testing.assert_allclose(opinion.answers.sum(axis=2), 1)
