@@ -335,13 +335,10 @@ def test_trees_have_the_weight_where_networks_cannot_learn():
 
 @pytest.mark.parametrize(
     ("has_net", "witnesses", "n_trees", "n_neighbors"),
-    [(True, "all", 4, 1), (False, "all", 3, 0), (True, "networks", 0, 0), (False, "networks", 0, 0)],
+    [(True, "all", 4, 1), (False, "all", 4, 2), (True, "networks", 0, 0), (False, "networks", 0, 0)],
 )
 def test_who_is_asked(has_net, witnesses, n_trees, n_neighbors):
-    """Two kinds of forests for two weightings, but one kind for the prior of the closed form.
-
-    Neighbours are asked beside networks only: kernels are much like them.
-    """
+    """Two kinds of forests for two weightings; neighbours for both in closed form, for one beside networks."""
     y = 1 * IS_RIGHT
     detector = closed_form_detector(max_iter=1, cv=2, witnesses=witnesses)
     if has_net:
