@@ -9,7 +9,7 @@ that the classes are circles.
 
 # %%
 # We use the outer loop of the paper here, which moves every inclusion variable at the same speed and sees the whole
-# clean set, in fewer steps: on a problem of this size it takes seconds, and drives nearly every variable to 0 or to 1.
+# clean set, in fewer steps: in closed form it takes a second or two, and drives nearly every variable to 0 or to 1.
 # The defaults are made for larger sets.
 
 from sklearn_cdgd import CorruptionDetector
@@ -34,7 +34,7 @@ CleanupDisplay.from_estimator(detector, X, y_noisy, is_corrupted)
 # %%
 # Inclusion variables
 # -------------------
-# Each point has a number alpha in [0, 1], learnt by gradient descent through the training of the network: 1 means that
+# Each point has a number alpha in [0, 1], learnt by gradient descent through the training of the model: 1 means that
 # training on this point helps on the clean points, 0 that it hurts.
 
 import numpy as np
@@ -48,7 +48,7 @@ InclusionDisplay.from_estimator(detector, is_corrupted)
 # %%
 # The outer loss
 # --------------
-# What is minimised is the clean loss, averaged over the training of a network that starts anew at every outer step.
+# What is minimised is the clean loss of the model that is trained with the inclusion variables.
 
 from sklearn_cdgd import OuterLossDisplay
 

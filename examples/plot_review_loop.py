@@ -60,8 +60,8 @@ print(table[shown].iloc[detector.ranked_indices()[rows_per_round:][:10]].round(2
 # %%
 # Was it worth the fits?
 # ----------------------
-# The list of the first fit, worked off to its end, finds fewer errors for the same number of checked rows, and a random
-# order finds two in five.
+# The list of the first fit, worked off to its end, finds nearly as many errors here: the first fit is good already. A
+# random order finds two in five.
 n_checked = np.arange(len(checked) + 1)
 
 
@@ -77,13 +77,13 @@ lines = {
     "random order": (n_checked * is_corrupted.mean(), dict(color="0.4", linestyle="--")),
 }
 for name, (found, style) in lines.items():
-    ax.plot(n_checked, found, **style)
-    ax.annotate(name, (n_checked[-1], found[-1]), xytext=(8, 0), textcoords="offset points", va="center")
+    ax.plot(n_checked, found, label=name, **style)
 ax.plot(n_checked[::rows_per_round], errors_found(checked)[::rows_per_round], "o", color="C0", markersize=5)
 ax.set(xlabel="rows checked", ylabel="errors found", xlim=(0, None), ylim=(0, None))
 ax.set_title(
     f"{is_corrupted.sum()} wrong labels among {len(X)} digits, {len(X_clean)} clean rows to begin with", loc="left"
 )
+ax.legend(loc="upper left", frameon=False)
 ax.margins(x=0)
 ax.spines[["top", "right"]].set_visible(False)
 plt.show()
