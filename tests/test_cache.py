@@ -73,7 +73,7 @@ def test_a_search_over_thresholds_trains_once_per_fold(spheres, trainings, tmp_p
         (closed_form_detector, {"shard_size": 60}),
         (closed_form_detector, {"witnesses": "all"}),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_what_is_read_equals_what_was_trained(make, options, spheres, trainings, tmp_path):
     """Also where alpha stopped before `max_iter`."""

@@ -51,7 +51,8 @@ def _alpha_of_pairs(detector, rate, seed, is_corrupted):
 
 def test_spheres_with_many_errors():
     f1, pairs = spheres_f1(0.4, n_pairs=2)
-    assert f1["T"] >= 0.77
+    assert f1["T"] >= 0.95
+    assert f1["alpha"] >= 0.85
     assert min(f1["T"], f1["alpha"]) > max(f1["S_n"], f1["S_c"])
     for trained, new, correlation in pairs:
         assert new > trained - 0.05
@@ -59,10 +60,10 @@ def test_spheres_with_many_errors():
 
 
 def test_spheres_with_few_errors():
-    # One network a split gives .880 on these five sets, with a standard error of .016: too near for a test.
-    f1, _ = spheres_f1(0.1, n_judges=2)
-    assert f1["T"] >= 0.88
-    assert f1["T"] > 0.2 + max(f1["alpha"], f1["S_n"], f1["S_c"])
+    f1, _ = spheres_f1(0.1)
+    assert f1["T"] >= 0.98
+    assert f1["alpha"] >= 0.95
+    assert min(f1["T"], f1["alpha"]) > 0.2 + max(f1["S_n"], f1["S_c"])
 
 
 @pytest.mark.parametrize("seed", [0])
@@ -72,6 +73,6 @@ def test_digits_of_the_demo(seed):
     y_noisy, is_corrupted = flip_labels(y, 0.4, random_state=seed)
     detector = CorruptionDetector(random_state=seed).fit(X, y_noisy, X_clean, y_clean)
     f1 = f1_score(is_corrupted, detector.predict())
-    assert f1 >= 0.93
+    assert f1 >= 0.97
     for cls in (NoisySetDetector, CleanSetDetector):
         assert f1 > f1_score(is_corrupted, cls(random_state=seed).fit(X, y_noisy, X_clean, y_clean).predict())
