@@ -13,7 +13,7 @@ from sklearn_cdgd import CleanSetDetector, CorruptionDetector, NoisySetDetector
 from sklearn_cdgd.datasets import flip_labels, make_concentric_spheres
 
 
-def spheres_f1(rate, n_pairs=0, **options):
+def spheres_f1(rate, n_pairs=0):
     """Return the mean F1 over seeds 0-4 of every detector: d=15, 1,000 noisy and 100 clean rows.
 
     And of seeds below `n_pairs` what alpha is worth on training pairs and on as many pairs that were not in the fit.
@@ -23,7 +23,7 @@ def spheres_f1(rate, n_pairs=0, **options):
         X, y = make_concentric_spheres(1100, 15, random_state=seed)
         X, X_clean, y, y_clean = X[:1000], X[1000:], y[:1000], y[1000:]
         y_noisy, is_corrupted = flip_labels(y, rate, random_state=seed)
-        detector = CorruptionDetector(random_state=seed, **options).fit(X, y_noisy, X_clean, y_clean)
+        detector = CorruptionDetector(random_state=seed).fit(X, y_noisy, X_clean, y_clean)
         f1["T"].append(f1_score(is_corrupted, detector.predict()))
         f1["alpha"].append(f1_score(is_corrupted, detector.set_params(method="alpha").predict()))
         for name, cls in [("S_n", NoisySetDetector), ("S_c", CleanSetDetector)]:
