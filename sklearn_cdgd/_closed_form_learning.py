@@ -152,7 +152,7 @@ class ClosedFormLearner(Learner):
         """Return the nearest rows of every row, in the scale of the kernels."""
         if self._nearest_rows is None:
             columns, trainer = self.rows.features[0].columns, self.workers.tool
-            self._nearest_rows = nearest_rows(columns(trainer.noisy[0][:]), columns(trainer.clean[0][:]))
+            self._nearest_rows = nearest_rows(columns.apart(trainer.noisy[0][:]), columns.apart(trainer.clean[0][:]))
         return self._nearest_rows
 
     def _stack(self, machines: dict[tuple[str, str], KernelMachine], others) -> Members:

@@ -203,6 +203,10 @@ class Columns:
             return rows.multiply(self.factor).tocsr()
         return ((rows - self.center) * self.factor).clip(-_FARTHEST, _FARTHEST)
 
+    def apart(self, X):
+        """Return vectors that are as far apart as scaled rows; sparse ones stay sparse, as they need no centre."""
+        return X.astype(np.float64).multiply(self.factor).tocsr() if issparse(X) else self(X)
+
 
 class NormalQuantiles:
     """Maps columns to the quantiles of a normal distribution, clipped at 3.

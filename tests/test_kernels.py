@@ -87,6 +87,15 @@ class TestColumns:
         dense, sparse = Columns.of(rows, kind)(rows), Columns.of(csr_array(rows), kind)(csr_array(rows))
         np.testing.assert_allclose(sparse, dense, atol=1e-12)
 
+    def test_sparse_rows_are_as_far_apart_as_dense_ones(self):
+        rows = np.where(RNG.rand(50, 4) < 0.5, 0, RNG.randn(50, 4))
+        columns = Columns.of(rows, "standardized")
+        apart = columns.apart(csr_array(rows))
+        assert apart.nnz == np.count_nonzero(rows)
+        np.testing.assert_allclose(
+            cdist(apart.toarray(), apart.toarray()), cdist(columns(rows), columns(rows)), atol=1e-9
+        )
+
     def test_many_sparse_columns_stay_sparse(self, monkeypatch):
         monkeypatch.setattr(_kernels, "_WIDE", 3)
         rows = csr_array(np.where(RNG.rand(50, 4) < 0.5, 0, RNG.rand(50, 4)))
