@@ -32,17 +32,15 @@ class Ridge:
     features : ndarray of shape (n_rows, n_features)
     weights : ndarray of shape (n_rows,)
         At least 0. Rows of weight 0 are predicted, and teach nothing.
-    gram : ndarray of shape (n_features, n_features) or None, default=None
-        The weighted second moments of the features, if they are known.
 
     Notes
     -----
     Costs n_rows * n_features**2 + n_features**3 once, and n_rows * n_features * n_outputs for each prediction.
     """
 
-    def __init__(self, features: np.ndarray, weights: np.ndarray, gram: np.ndarray | None = None):
+    def __init__(self, features: np.ndarray, weights: np.ndarray):
         self._features, self._weights = features, weights
-        values, self._directions = _eigh(weighted_gram(features, weights) if gram is None else gram)
+        values, self._directions = _eigh(weighted_gram(features, weights))
         self._values = values.clip(0)
         self._squares = np.square(features @ self._directions)
 
